@@ -1,0 +1,14 @@
+# Each kernel file is compiled for its own instruction set; everything else stays at the baseline, so
+# that the program starts on any x86-64 and chooses at run time.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  file(GLOB avx2_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/avx2*.cpp)
+  file(GLOB avx512_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/avx512*.cpp)
+  file(GLOB amx_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/amx*.cpp)
+  set(avx2_flags -mavx2 -mfma -mf16c)
+  set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi
+      -mavx512vnni -mavx512bf16 -mprefer-vector-width=512)
+  set_source_files_properties(${avx2_sources} PROPERTIES COMPILE_OPTIONS "${avx2_flags}")
+  set_source_files_properties(${avx512_sources} PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
+  set_source_files_properties(${amx_sources} PROPERTIES
+                              COMPILE_OPTIONS "${avx512_flags};-mamx-tile;-mamx-int8")
+endif()

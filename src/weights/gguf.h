@@ -1,0 +1,77 @@
+#pragma once
+// GGUF, the model file of llama.cpp: a header of key-value metadata, a table of tensors, then the tensors'
+// bytes. Version 2 and 3, little-endian, one file or a split set (NAME-00001-of-00003.gguf).
+// Everything in the file is untrusted: sizes are checked against the file before anything is allocated.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+namespace kvikk {
+
+// A metadata value. Strings and arrays point into the mapped file; nothing is copied.
+struct GgufValue {
+  enum class Type : uint32_t {
+    kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64,
+  };
+  Type type;
+  Type element_type;      // of an array
+  uint64_t count = 1;     // elements of an array
+  std::span<const uint8_t> bytes;  // the value as the file stores it (arrays: after type and count)
+};
+
+struct GgufTensor {
+  std::string name;
+  DType type;
+  std::vector<uint64_t> shape;     // innermost (contiguous) dimension first, as the file has it
+  std::span<const uint8_t> bytes;  // in the mapped file
+  size_t shard = 0;                // index of the file of a split set that holds it
+
+  uint64_t elements() const;
+};
+
+class GgufFile {
+ public:
+  // Opens `path`, or the whole set if `path` is the first file of one. Reads no tensor data.
+  // Errors: kNotFound, kIo, kDamaged (with the offset and what was expected there), kUnsupported
+  // (big-endian, version 1, a tensor type that cannot be read: names the tensor and the type).
+  static Result<GgufFile> open(const std::string& path);
+
+  const std::string& path() const;
+  uint32_t version() const;
+  const std::map<std::string, GgufValue, std::less<>>& metadata() const;
+  std::span<const GgufTensor> tensors() const;
+  const GgufTensor* find_tensor(std::string_view name) const;
+  const MappedFile& shard(size_t index) const;
+  size_t shard_count() const;
+
+  bool has(std::string_view key) const;
+  // Each returns kDamaged naming the file, the key, the type found and the type wanted, or that the
+  // key is missing. Integers of any width convert when the value fits.
+  Result<uint64_t> get_uint(std::string_view key) const;
+  Result<float> get_float(std::string_view key) const;
+  Result<bool> get_bool(std::string_view key) const;
+  Result<std::string> get_string(std::string_view key) const;
+  Result<std::vector<std::string>> get_strings(std::string_view key) const;
+  Result<std::vector<float>> get_floats(std::string_view key) const;
+  Result<std::vector<int64_t>> get_ints(std::string_view key) const;   // also bool arrays
+
+ private:
+  struct Shard;
+  std::vector<std::shared_ptr<Shard>> shards_;
+  std::map<std::string, GgufValue, std::less<>> metadata_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> tensor_index_;
+  uint32_t version_ = 0;
+};
+
+}  // namespace kvikk
