@@ -1,0 +1,5 @@
+#include "kernels/kernels.h"
+
+namespace kvikk::amx {
+void fill(Kernels&) {}
+}  // namespace kvikk::amx

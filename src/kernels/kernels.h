@@ -1,0 +1,147 @@
+#pragma once
+// The table of compute kernels: one function pointer an operation, filled once at start for the
+// machine's instruction set and passed down by reference. An entry works on rows, tiles or pages,
+// never on single elements. The scalar version is the reference for all others.
+//
+// Row invariance: what an entry computes for one row depends on that row alone, bit for bit; not on
+// how many rows a call holds, which rows are beside it or which thread runs it. So every matmul of
+// a format (one row, few rows, prefill tile) performs, for each output, exactly this sequence over
+// groups g:
+//     dot  = sum over the group of code * activation code                      (exact, int32)
+//     f    = fma(float(dot - zero_point * sum of activation codes), s * xs, f)
+//     f    = fma(m, weighted_sum, f)                                            (formats with m)
+// with s and m of the group rounded to float32 first (kQ4K: s = d * sc, m = -(dmin * mn)); kQ6K has
+// one dot per 16 k, low half first, each with its own s = d * sc. Float formats: per group of 32 k
+// t = 0; t = fma(w, x, t) in order of k; then f = f + t. Levels may differ from each other in the
+// float part only by using or not using fused multiply-add.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/cpu_features.h"
+#include "kernels/panels.h"
+
+namespace kvikk {
+
+inline constexpr size_t kRowBlock = 16;    // activation rows that lie interleaved
+inline constexpr size_t kPageTokens = 64;  // tokens of a KV page
+
+// Activations as int8, one scale per row and group of 32. Block b holds rows 16 b .. 16 b + R - 1
+// with R = min(16, rows - 16 b), interleaved by group, so that a tile reads one stream:
+struct QuantizedRows {
+  size_t rows = 0;
+  size_t groups = 0;        // K / 32
+  int8_t* codes = nullptr;  // block b at 16 b * groups * 32:  [groups][R][32], in [-127, 127]
+  float* scales = nullptr;  // block b at 16 b * groups:       [groups][R]
+  int32_t* sums = nullptr;  // block b at 16 b * groups * 2:   [groups][R][2], codes of each 16 k
+  float* weighted_sums =
+      nullptr;  // block b at 16 b * groups:       [groups][R], scale * float(sum of 32)
+};
+
+struct MatmulArgs {
+  const uint8_t* panels = nullptr;  // panel p at p * panel_bytes
+  size_t panel_bytes = 0;
+  size_t panel_begin = 0;  // panels [panel_begin, panel_end) are computed
+  size_t panel_end = 0;
+  size_t k = 0;              // inputs
+  size_t rows = 0;           // activation rows, from row 0
+  QuantizedRows quantized;   // quantized formats read this ...
+  const float* x = nullptr;  // ... float formats this: [rows, x_stride]
+  size_t x_stride = 0;
+  float* y = nullptr;  // [rows, y_stride]: y[row][16 p + lane] is written
+  size_t y_stride = 0;
+  uint8_t* scratch = nullptr;  // of this thread, 64-byte aligned, matmul_scratch_bytes(k) bytes
+};
+
+inline constexpr size_t matmul_scratch_bytes(size_t k) {
+  // Two panels unpacked to bytes, their scales and minima in float32 per 16 k, and a tile of sums.
+  return 32 * k + 2 * (k / 16 + 2) * 32 * 4 + 64 * 1024;
+}
+
+enum class RopeStyle : uint8_t {
+  kHalves,  // rotates dimension i with i + rotary / 2 (Hugging Face order)
+  kPairs,   // rotates 2 i with 2 i + 1 (GGUF architecture "llama")
+};
+
+enum class KvFormat : uint8_t { kBF16, kF32 };
+
+// Bytes of a page: 64 tokens of one KV head, keys then values. head_dim is a multiple of 16.
+// kBF16 keys   [4 blocks of 16 tokens][head_dim / 2][16 tokens][2 dims]
+// kBF16 values [32 token pairs][head_dim / 16][16 dims][2 tokens]
+// kF32 keys    [4 blocks of 16 tokens][head_dim][16 tokens]      kF32 values [64 tokens][head_dim]
+inline constexpr size_t kv_page_bytes(KvFormat format, size_t head_dim) {
+  return 2 * kPageTokens * head_dim * (format == KvFormat::kF32 ? 4 : 2);
+}
+
+// Queries of one KV head against consecutive pages of it. Every row sees tokens whose absolute
+// position is in [visible_begin, visible_end); pages are always computed whole (64 tokens),
+// invisible ones get weight 0. All rows of a call have visible_end in the same page, the last one
+// given (so that no row ever adds a page that it does not see after one that it does). The result
+// is unnormalised: out = acc / sum. Order of the reductions: scores over dims ascending; page by
+// page: the page's maximum joins the running one, the sums are rescaled, the weights exp(score -
+// max) are summed in a fixed tree, values are added in order of tokens.
+struct AttendArgs {
+  const uint8_t* const* pages = nullptr;  // [page_count], page i starts at position first + 64 i
+  size_t page_count = 0;
+  size_t first_position = 0;  // a multiple of 64
+  size_t head_dim = 0;
+  size_t rows = 0;
+  const float* queries = nullptr;           // [rows, head_dim], multiplied by the softmax scale
+  const uint32_t* visible_begin = nullptr;  // [rows]
+  const uint32_t* visible_end = nullptr;    // [rows]
+  float* max = nullptr;                     // out [rows]; -1e30 where nothing is visible
+  float* sum = nullptr;                     // out [rows]
+  float* acc = nullptr;                     // out [rows, head_dim]
+  uint8_t* scratch = nullptr;  // of this thread, 64-byte aligned, attend_scratch_bytes()
+};
+
+inline constexpr size_t attend_scratch_bytes(size_t rows, size_t head_dim) {
+  return rows * (head_dim * 8 + kPageTokens * 8 + 64) + 4096;
+}
+
+struct Kernels {
+  const char* level = "";
+
+  // Quantizes row `row` of `x` [out.groups * 32] into `out`. A group of zeros gets scale 0;
+  // not-a-number or infinite inputs give scale 0 and codes 0 with weighted_sum NaN, so that the
+  // fault stays visible.
+  void (*quantize_row)(const float* x, size_t row, const QuantizedRows& out) = nullptr;
+
+  void (*matmul[kPanelFormatCount])(const MatmulArgs& args) = {};
+
+  // out = x / sqrt(mean(x^2) + epsilon) * weight, n elements. out may be x.
+  void (*rms_norm)(const float* x, const float* weight, size_t n, float epsilon,
+                   float* out) = nullptr;
+  // x += y, n elements.
+  void (*add)(float* x, const float* y, size_t n) = nullptr;
+  // out = silu(gate) * up; out = gelu_tanh(gate) * up. out may be gate.
+  void (*silu_multiply)(const float* gate, const float* up, size_t n, float* out) = nullptr;
+  void (*gelu_multiply)(const float* gate, const float* up, size_t n, float* out) = nullptr;
+  // Rotates the first `rotary` dimensions of one head in place. cosines, sines: [rotary / 2].
+  void (*rope[2])(float* head, const float* cosines, const float* sines, size_t rotary) = {};
+
+  // Writes key and value [head_dim] of the token in `slot` (0..63) of a page.
+  void (*store_kv[2])(uint8_t* page, size_t slot, const float* key, const float* value,
+                      size_t head_dim) = {};
+  void (*attend[2])(const AttendArgs& args) = {};  // index: KvFormat
+};
+
+// The kernels for `features`: each level overwrites what it improves, no entry is ever null.
+Kernels make_kernels(const CpuFeatures& features);
+
+namespace scalar {
+void fill(Kernels& kernels);
+}
+#if defined(__x86_64__)
+namespace avx2 {
+void fill(Kernels& kernels);
+}
+namespace avx512 {
+void fill(Kernels& kernels);
+}
+namespace amx {
+void fill(Kernels& kernels);
+}
+#endif
+
+}  // namespace kvikk
