@@ -1,5 +1,5 @@
-# Each kernel file is compiled for its own instruction set; everything else stays at the baseline, so
-# that the program starts on any x86-64 and chooses at run time.
+# Each kernel file is compiled for its own instruction set; everything else stays at the baseline,
+# so that the program starts on any x86-64 and chooses at run time.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   file(GLOB avx2_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/avx2*.cpp)
   file(GLOB avx512_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/avx512*.cpp)
