@@ -1,5 +1,5 @@
 #include "kernels/kernels.h"
 
 namespace kvikk::amx {
-void fill(Kernels&) {}
+void fill(Kernels& kernels) { kernels.level = "amx"; }
 }  // namespace kvikk::amx

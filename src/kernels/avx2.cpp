@@ -1,5 +1,19 @@
+// The AVX2 level: with FMA and F16C, which every AVX2 processor but one VIA part has.
+
 #include "kernels/kernels.h"
 
 namespace kvikk::avx2 {
-void fill(Kernels&) {}
+
+// In avx2_matmul.cpp, avx2_attend.cpp and avx2_rows.cpp.
+void fill_matmul(Kernels& kernels);
+void fill_attend(Kernels& kernels);
+void fill_rows(Kernels& kernels);
+
+void fill(Kernels& kernels) {
+  kernels.level = "avx2";
+  fill_matmul(kernels);
+  fill_attend(kernels);
+  fill_rows(kernels);
+}
+
 }  // namespace kvikk::avx2

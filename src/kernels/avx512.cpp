@@ -1,5 +1,20 @@
+// The AVX-512 level: needs VNNI, VBMI and BF16 besides the base sets (Ice Lake and Cooper Lake
+// features together: Sapphire Rapids, Zen 4 and later).
+
 #include "kernels/kernels.h"
 
 namespace kvikk::avx512 {
-void fill(Kernels&) {}
+
+// In avx512_matmul.cpp, avx512_attend.cpp and avx512_rows.cpp.
+void fill_matmul(Kernels& kernels);
+void fill_attend(Kernels& kernels);
+void fill_rows(Kernels& kernels);
+
+void fill(Kernels& kernels) {
+  kernels.level = "avx512";
+  fill_matmul(kernels);
+  fill_attend(kernels);
+  fill_rows(kernels);
+}
+
 }  // namespace kvikk::avx512

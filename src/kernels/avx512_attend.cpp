@@ -1,0 +1,9 @@
+// Filled in by the next commits; until then the scalar entries stay.
+
+#include "kernels/kernels.h"
+
+namespace kvikk::avx512 {
+
+void fill_attend(Kernels&) {}
+
+}  // namespace kvikk::avx512
