@@ -1,0 +1,102 @@
+#include "tensor/matrix.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace kvikk {
+
+namespace {
+
+size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Panels of one task. Decode is bound by memory: tasks large enough to stream, small enough that
+// threads finish together. Prefill is bound by arithmetic: a pair of panels against all rows.
+size_t task_panels(const Matrix& matrix, size_t rows, int threads) {
+  constexpr size_t kTaskBytesMin = 16 * 1024;
+  constexpr size_t kTaskBytesMax = 192 * 1024;
+  constexpr size_t kStreams = 4;  // panels that a decode kernel reads side by side
+  constexpr size_t kTileRows = 13;
+  if (rows >= kTileRows) return 2;
+  const size_t share = matrix.bytes() / (static_cast<size_t>(threads) * 4);
+  const size_t bytes = std::clamp(share, kTaskBytesMin, kTaskBytesMax);
+  return std::max(kStreams, round_up(bytes / matrix.panel_bytes(), kStreams));
+}
+
+}  // namespace
+
+size_t Matrix::panel_bytes() const {
+  const PanelLayout& layout = kPanelLayouts[static_cast<size_t>(format)];
+  return round_up(inputs, layout.unit_elements) / layout.unit_elements * layout.unit_bytes;
+}
+
+Result<std::unique_ptr<Compute>> Compute::create(const Kernels& kernels, int threads,
+                                                 size_t inputs_max, size_t attend_rows_max,
+                                                 size_t head_dim_max) {
+  std::unique_ptr<Compute> compute(new Compute(kernels, threads));
+  const size_t attend_bytes = attend_scratch_bytes(attend_rows_max, head_dim_max);
+  compute->scratch_bytes_ =
+      round_up(std::max(matmul_scratch_bytes(inputs_max), attend_bytes), 4096);
+  TRY_ASSIGN(compute->scratch_,
+             Buffer::allocate(compute->scratch_bytes_ * static_cast<size_t>(threads)));
+  return compute;
+}
+
+Result<Activations> Activations::allocate(size_t rows_max, size_t k_max) {
+  Activations a;
+  const size_t groups = (k_max + kGroup - 1) / kGroup;
+  TRY_ASSIGN(a.floats_, Buffer::allocate(rows_max * k_max * sizeof(float)));
+  TRY_ASSIGN(a.codes_, Buffer::allocate(rows_max * groups * kGroup));
+  TRY_ASSIGN(a.scales_, Buffer::allocate(rows_max * groups * sizeof(float)));
+  TRY_ASSIGN(a.sums_, Buffer::allocate(rows_max * groups * 2 * sizeof(int32_t)));
+  TRY_ASSIGN(a.weighted_sums_, Buffer::allocate(rows_max * groups * sizeof(float)));
+  a.quantized_.codes = a.codes_.as<int8_t>();
+  a.quantized_.scales = a.scales_.as<float>();
+  a.quantized_.sums = a.sums_.as<int32_t>();
+  a.quantized_.weighted_sums = a.weighted_sums_.as<float>();
+  return a;
+}
+
+void Activations::shape(size_t rows, size_t k) {
+  CHECK(rows * k * sizeof(float) <= floats_.size());
+  rows_ = rows;
+  k_ = k;
+  quantized_.rows = rows;
+  quantized_.groups = k / kGroup;
+}
+
+void matmul(Compute& compute, const Activations& x, std::span<const Product> products) {
+  constexpr size_t kProductsMax = 4;
+  CHECK(products.size() <= kProductsMax);
+  std::array<size_t, kProductsMax> chunk{};
+  std::array<size_t, kProductsMax + 1> first_task{};
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Matrix& matrix = *products[i].matrix;
+    CHECK(matrix.inputs == x.k());
+    CHECK(products[i].y_stride >= matrix.panel_count() * kPanelRows || x.rows() == 1);
+    chunk[i] = task_panels(matrix, x.rows(), compute.pool().size());
+    first_task[i + 1] = first_task[i] + (matrix.panel_count() + chunk[i] - 1) / chunk[i];
+  }
+  compute.pool().parallel_for(first_task[products.size()], [&](size_t task, int thread) {
+    size_t i = 0;
+    while (task >= first_task[i + 1]) ++i;
+    const Matrix& matrix = *products[i].matrix;
+    MatmulArgs args;
+    args.panels = matrix.panels;
+    args.panel_bytes = matrix.panel_bytes();
+    args.panel_begin = (task - first_task[i]) * chunk[i];
+    args.panel_end = std::min(args.panel_begin + chunk[i], matrix.panel_count());
+    args.k = matrix.inputs;
+    args.rows = x.rows();
+    args.quantized = x.quantized();
+    args.x = x.floats();
+    args.x_stride = x.k();
+    args.y = products[i].y;
+    args.y_stride = products[i].y_stride;
+    args.scratch = compute.scratch(thread);
+    compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
+  });
+}
+
+}  // namespace kvikk

@@ -1,0 +1,87 @@
+#pragma once
+// A weight matrix in panel layout, and the products with it: shapes are checked here, work is split
+// over threads here, kernels do the rest.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/kernels.h"
+
+namespace kvikk {
+
+// A view; the bytes belong to the model's weight memory.
+struct Matrix {
+  PanelFormat format = PanelFormat::kF32;
+  size_t outputs = 0;  // N
+  size_t inputs = 0;   // K
+  const uint8_t* panels = nullptr;
+
+  size_t panel_count() const { return (outputs + kPanelRows - 1) / kPanelRows; }
+  size_t panel_bytes() const;
+  size_t bytes() const { return panel_count() * panel_bytes(); }
+  bool quantized() const { return kPanelLayouts[static_cast<size_t>(format)].quantized; }
+};
+
+// What every operation needs: the machine's kernels, its threads, and scratch for each of them.
+class Compute {
+ public:
+  // `inputs_max` is the widest matrix input, `attend_rows_max` x `head_dim_max` the largest
+  // attention tile.
+  static Result<std::unique_ptr<Compute>> create(const Kernels& kernels, int threads,
+                                                 size_t inputs_max, size_t attend_rows_max,
+                                                 size_t head_dim_max);
+
+  const Kernels& kernels() const { return kernels_; }
+  ThreadPool& pool() { return pool_; }
+  uint8_t* scratch(int thread) {
+    return scratch_.data() + static_cast<size_t>(thread) * scratch_bytes_;
+  }
+
+ private:
+  Compute(const Kernels& kernels, int threads) : kernels_(kernels), pool_(threads) {}
+
+  Kernels kernels_;
+  ThreadPool pool_;
+  Buffer scratch_;  // [threads, scratch_bytes_]
+  size_t scratch_bytes_ = 0;
+};
+
+// Rows of activations in both forms that matmul kernels read.
+class Activations {
+ public:
+  static Result<Activations> allocate(size_t rows_max, size_t k_max);
+
+  // Declares the shape for the coming rows.
+  void shape(size_t rows, size_t k);
+  size_t rows() const { return rows_; }
+  size_t k() const { return k_; }
+  float* row(size_t r) { return floats_.as<float>() + r * k_; }
+  // Makes the int8 form of row r. k must be a multiple of 32.
+  void quantize(const Kernels& kernels, size_t r) { kernels.quantize_row(row(r), r, quantized_); }
+  const QuantizedRows& quantized() const { return quantized_; }
+  const float* floats() const { return floats_.as<float>(); }
+
+ private:
+  size_t rows_ = 0;
+  size_t k_ = 0;
+  Buffer floats_;  // [rows, k]
+  Buffer codes_, scales_, sums_, weighted_sums_;
+  QuantizedRows quantized_;
+};
+
+struct Product {
+  const Matrix* matrix;
+  float* y;  // [rows, y_stride]; y_stride >= outputs rounded up to 16
+  size_t y_stride;
+};
+
+// y = x W^T for several matrices over the same activations, in one parallel phase.
+void matmul(Compute& compute, const Activations& x, std::span<const Product> products);
+
+}  // namespace kvikk
