@@ -7,6 +7,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx2_flags -mavx2 -mfma -mf16c)
   set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi
       -mavx512vnni -mavx512bf16 -mprefer-vector-width=512)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its AVX-512 header trips them (GCC bug 105593)
+    list(APPEND avx512_flags -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
   set_source_files_properties(${avx2_sources} PROPERTIES COMPILE_OPTIONS "${avx2_flags}")
   set_source_files_properties(${avx512_sources} PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
   set_source_files_properties(${amx_sources} PROPERTIES

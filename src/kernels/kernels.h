@@ -25,6 +25,9 @@ namespace kvikk {
 
 inline constexpr size_t kRowBlock = 16;    // activation rows that lie interleaved
 inline constexpr size_t kPageTokens = 64;  // tokens of a KV page
+// A group of activations whose largest magnitude is below this counts as zero: 127 / largest would
+// overflow a few steps further down.
+inline constexpr float kQuantizeSmallest = 1e-30f;
 
 // Activations as int8, one scale per row and group of 32. Block b holds rows 16 b .. 16 b + R - 1
 // with R = min(16, rows - 16 b), interleaved by group, so that a tile reads one stream:

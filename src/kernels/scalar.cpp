@@ -30,11 +30,12 @@ void quantize_row(const float* x, size_t row, const QuantizedRows& out) {
       finite = finite && magnitude <= 3.4028234e38f;  // false for NaN and infinity
       largest = magnitude > largest ? magnitude : largest;
     }
-    const float scale = finite ? largest / 127.0f : 0.0f;
-    const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
+    const bool nonzero = finite && largest >= kQuantizeSmallest;
+    const float scale = nonzero ? largest / 127.0f : 0.0f;
+    const float inverse = nonzero ? 127.0f / largest : 0.0f;
     int32_t sums[2] = {0, 0};
     for (size_t k = 0; k < kGroup; ++k) {
-      const float code = finite ? std::nearbyintf(group[k] * inverse) : 0.0f;
+      const float code = nonzero ? std::nearbyintf(group[k] * inverse) : 0.0f;
       codes[k] = static_cast<int8_t>(code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code);
       sums[k / 16] += codes[k];
     }
@@ -62,11 +63,12 @@ void silu_multiply(const float* gate, const float* up, size_t n, float* out) {
 }
 
 void gelu_multiply(const float* gate, const float* up, size_t n, float* out) {
+  // g / 2 (1 + tanh(z)) = g / (1 + e^(-2 z)): no cancellation where tanh is near -1.
   constexpr float kSqrt2OverPi = 0.7978845608028654f;
   for (size_t i = 0; i < n; ++i) {
     const float g = gate[i];
     const float inner = kSqrt2OverPi * (g + 0.044715f * g * g * g);
-    out[i] = 0.5f * g * (1.0f + std::tanh(inner)) * up[i];
+    out[i] = g / (1.0f + std::exp(-2.0f * inner)) * up[i];
   }
 }
 
