@@ -1,0 +1,181 @@
+#include "kv/attend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace kvikk {
+
+Result<Attention> Attention::create(int threads, size_t heads, size_t kv_heads, size_t head_dim,
+                                    size_t context) {
+  CHECK(heads % kv_heads == 0);
+  Attention a;
+  const size_t group_heads = heads / kv_heads;
+  a.rows_max_ = std::max(group_heads, kTileRows);
+  a.query_floats_ = a.rows_max_ * head_dim;
+  a.partial_floats_ = (a.rows_max_ * (head_dim + 2) + 15) / 16 * 16;
+  const size_t chunks = context / (kChunkPages * kPageTokens) + 1;
+  const size_t n = static_cast<size_t>(threads);
+  TRY_ASSIGN(a.queries_, Buffer::allocate(n * a.query_floats_ * sizeof(float)));
+  TRY_ASSIGN(a.partials_, Buffer::allocate(n * 2 * a.partial_floats_ * sizeof(float)));
+  TRY_ASSIGN(a.split_, Buffer::allocate(kv_heads * chunks * a.partial_floats_ * sizeof(float)));
+  return a;
+}
+
+Attention::Partial Attention::partial_at(Buffer& buffer, size_t index, size_t rows,
+                                         size_t head_dim) const {
+  float* base = buffer.as<float>() + index * partial_floats_;
+  return {base + rows * head_dim, base + rows * head_dim + rows, base};
+}
+
+void Attention::plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads) {
+  tiles_.clear();
+  const size_t tokens_max = std::max<size_t>(1, rows_max_ / group_heads);
+  for (const Span& span : spans) {
+    for (size_t first = 0; first < span.rows;) {
+      const size_t position = span.first_position + first;
+      const size_t to_page_end = kPageTokens - position % kPageTokens;
+      const size_t tokens = std::min({tokens_max, to_page_end, span.rows - first});
+      for (size_t head = 0; head < kv_heads; ++head) tiles_.push_back({&span, head, first, tokens});
+      first += tokens;
+    }
+  }
+}
+
+void Attention::run(Compute& compute, std::span<const Span> spans, const AttendLayer& layer) {
+  CHECK(!spans.empty());
+  const KvShape& shape = spans[0].sequence->pool().shape();
+  plan(spans, shape.kv_heads, layer.heads / shape.kv_heads);
+  // Few tiles over a long history leave threads idle: then a tile's chunks are the unit of work.
+  const bool few = tiles_.size() < static_cast<size_t>(compute.pool().size()) * 4;
+  const size_t last = spans[0].first_position + spans[0].rows;
+  if (few && spans.size() == 1 && tiles_.size() == shape.kv_heads &&
+      last > kChunkPages * kPageTokens) {
+    run_split(compute, tiles_[0], layer);
+    return;
+  }
+  compute.pool().parallel_for(
+      tiles_.size(), [&](size_t i, int thread) { run_tile(compute, tiles_[i], layer, thread); });
+}
+
+void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                             size_t chunk, Partial out, int thread) {
+  SequenceKv& sequence = *tile.span->sequence;
+  PagePool& pool = sequence.pool();
+  const KvShape& shape = pool.shape();
+  const size_t group_heads = layer.heads / shape.kv_heads;
+  const size_t head_dim = shape.head_dim;
+  const size_t rows = tile.tokens * group_heads;
+  const size_t window = shape.groups[layer.group].window;
+  const size_t first_position = tile.span->first_position + tile.first;
+  const size_t last_page = (first_position + tile.tokens - 1) / kPageTokens;
+
+  uint32_t begin[kTileRows * 2];
+  uint32_t end[kTileRows * 2];
+  CHECK(rows <= kTileRows * 2);
+  float* queries = queries_.as<float>() + static_cast<size_t>(thread) * query_floats_;
+  for (size_t t = 0; t < tile.tokens; ++t) {
+    const size_t position = first_position + t;
+    const float* source = layer.queries +
+                          (tile.span->first_row + tile.first + t) * layer.queries_stride +
+                          tile.kv_head * group_heads * head_dim;
+    std::memcpy(queries + t * group_heads * head_dim, source,
+                group_heads * head_dim * sizeof(float));
+    for (size_t h = 0; h < group_heads; ++h) {
+      const size_t row = t * group_heads + h;
+      begin[row] =
+          static_cast<uint32_t>(window > 0 && position + 1 > window ? position + 1 - window : 0);
+      end[row] = static_cast<uint32_t>(position + 1);
+    }
+  }
+  // Pages before the first one that any row sees add nothing to a state that is still empty.
+  const size_t first_page = std::max(chunk * kChunkPages, begin[0] / kPageTokens);
+  const size_t end_page = std::min((chunk + 1) * kChunkPages, last_page + 1);
+  const uint8_t* pages[kChunkPages];
+  for (size_t page = first_page; page < end_page; ++page) {
+    const SlabId slab = sequence.slab(layer.group, page);
+    CHECK(slab != kNoSlab);
+    pages[page - first_page] = pool.page(layer.group, slab, layer.layer_in_group, tile.kv_head);
+  }
+  AttendArgs args;
+  args.pages = pages;
+  args.page_count = end_page > first_page ? end_page - first_page : 0;
+  args.first_position = first_page * kPageTokens;
+  args.head_dim = head_dim;
+  args.rows = rows;
+  args.queries = queries;
+  args.visible_begin = begin;
+  args.visible_end = end;
+  args.max = out.max;
+  args.sum = out.sum;
+  args.acc = out.acc;
+  args.scratch = compute.scratch(thread);
+  compute.kernels().attend[static_cast<size_t>(shape.format)](args);
+}
+
+void Attention::merge(const Partial& from, size_t rows, size_t head_dim, Partial into) {
+  for (size_t row = 0; row < rows; ++row) {
+    const float max = std::max(into.max[row], from.max[row]);
+    const float keep = std::exp(into.max[row] - max);
+    const float take = std::exp(from.max[row] - max);
+    into.max[row] = max;
+    into.sum[row] = into.sum[row] * keep + from.sum[row] * take;
+    float* acc = into.acc + row * head_dim;
+    const float* other = from.acc + row * head_dim;
+    for (size_t d = 0; d < head_dim; ++d) acc[d] = acc[d] * keep + other[d] * take;
+  }
+}
+
+void Attention::finish(const Partial& total, const Tile& tile, const AttendLayer& layer,
+                       size_t group_heads, size_t head_dim) {
+  for (size_t row = 0; row < tile.tokens * group_heads; ++row) {
+    const float inverse = 1.0f / total.sum[row];
+    const float* acc = total.acc + row * head_dim;
+    float* out = layer.out +
+                 (tile.span->first_row + tile.first + row / group_heads) * layer.out_stride +
+                 (tile.kv_head * group_heads + row % group_heads) * head_dim;
+    for (size_t d = 0; d < head_dim; ++d) out[d] = acc[d] * inverse;
+  }
+}
+
+void Attention::run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread) {
+  const KvShape& shape = tile.span->sequence->pool().shape();
+  const size_t group_heads = layer.heads / shape.kv_heads;
+  const size_t rows = tile.tokens * group_heads;
+  const size_t last = tile.span->first_position + tile.first + tile.tokens;
+  const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
+  const size_t index = static_cast<size_t>(thread) * 2;
+  const Partial total = partial_at(partials_, index, rows, shape.head_dim);
+  const Partial part = partial_at(partials_, index + 1, rows, shape.head_dim);
+  attend_chunk(compute, tile, layer, 0, total, thread);
+  for (size_t chunk = 1; chunk < chunks; ++chunk) {
+    attend_chunk(compute, tile, layer, chunk, part, thread);
+    merge(part, rows, shape.head_dim, total);
+  }
+  finish(total, tile, layer, group_heads, shape.head_dim);
+}
+
+void Attention::run_split(Compute& compute, const Tile& tile, const AttendLayer& layer) {
+  const KvShape& shape = tile.span->sequence->pool().shape();
+  const size_t group_heads = layer.heads / shape.kv_heads;
+  const size_t rows = tile.tokens * group_heads;
+  const size_t last = tile.span->first_position + tile.first + tile.tokens;
+  const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
+  CHECK(shape.kv_heads * chunks * partial_floats_ * sizeof(float) <= split_.size());
+  compute.pool().parallel_for(shape.kv_heads * chunks, [&](size_t i, int thread) {
+    attend_chunk(compute, tiles_[i / chunks], layer, i % chunks,
+                 partial_at(split_, i, rows, shape.head_dim), thread);
+  });
+  for (size_t head = 0; head < shape.kv_heads; ++head) {
+    const Partial total = partial_at(split_, head * chunks, rows, shape.head_dim);
+    for (size_t chunk = 1; chunk < chunks; ++chunk) {
+      merge(partial_at(split_, head * chunks + chunk, rows, shape.head_dim), rows, shape.head_dim,
+            total);
+    }
+    finish(total, tiles_[head], layer, group_heads, shape.head_dim);
+  }
+}
+
+}  // namespace kvikk

@@ -1,0 +1,83 @@
+#pragma once
+// Attention of the rows of a batch over the paged cache of their sequences.
+//
+// The work is cut at absolute positions: keys into chunks of 16 pages, whose partial results are
+// merged in order, queries into tiles that stay inside one page of positions. Which thread takes
+// which piece, how long the prompt's chunk is and who else is in the batch changes nothing.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "kv/sequence_kv.h"
+#include "tensor/matrix.h"
+
+namespace kvikk {
+
+// Consecutive tokens of one sequence inside a batch.
+struct Span {
+  SequenceKv* sequence = nullptr;
+  size_t first_row = 0;  // in the batch
+  size_t rows = 0;
+  size_t first_position = 0;
+};
+
+struct AttendLayer {
+  size_t group = 0;  // of the pool's shape
+  size_t layer_in_group = 0;
+  size_t heads = 0;                // query heads; a multiple of the KV heads
+  const float* queries = nullptr;  // [rows, queries_stride], scaled; head h at h * head_dim
+  size_t queries_stride = 0;
+  float* out = nullptr;  // [rows, out_stride]
+  size_t out_stride = 0;
+};
+
+class Attention {
+ public:
+  inline static constexpr size_t kChunkPages = 16;  // 1024 tokens a partial result
+  inline static constexpr size_t kTileRows = 64;  // query rows (tokens x heads of the group) a tile
+
+  // Buffers for tiles of `heads` query heads over `kv_heads`, for `threads` threads, sequences of
+  // up to `context` tokens.
+  static Result<Attention> create(int threads, size_t heads, size_t kv_heads, size_t head_dim,
+                                  size_t context);
+
+  // Keys and values of all rows must already be stored.
+  void run(Compute& compute, std::span<const Span> spans, const AttendLayer& layer);
+
+ private:
+  struct Tile {
+    const Span* span;
+    size_t kv_head;
+    size_t first;  // row inside the span
+    size_t tokens;
+  };
+  struct Partial {
+    float* max;  // [rows]
+    float* sum;  // [rows]
+    float* acc;  // [rows, head_dim]
+  };
+
+  void plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads);
+  void run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread);
+  void run_split(Compute& compute, const Tile& tile, const AttendLayer& layer);
+  void attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t chunk,
+                    Partial out, int thread);
+  static void merge(const Partial& from, size_t rows, size_t head_dim, Partial into);
+  static void finish(const Partial& total, const Tile& tile, const AttendLayer& layer,
+                     size_t group_heads, size_t head_dim);
+  Partial partial_at(Buffer& buffer, size_t index, size_t rows, size_t head_dim) const;
+
+  size_t rows_max_ = 0;        // of a tile
+  size_t partial_floats_ = 0;  // of one Partial
+  std::vector<Tile> tiles_;
+  Buffer queries_;   // [threads][rows_max, head_dim]
+  Buffer partials_;  // [threads][2] partials: running total and chunk
+  Buffer split_;     // [chunks of a context] partials, for a single row's long history
+  size_t query_floats_ = 0;
+};
+
+}  // namespace kvikk

@@ -1,0 +1,86 @@
+#pragma once
+// The memory of the key-value cache. Its unit is a slab: the pages of 64 tokens for all layers and
+// KV heads of one group of layers, so that one reference count and one free list serve them all.
+// Layers with a sliding window form a group of their own, whose old slabs go back while the others
+// stay.
+//
+// Slabs are shared by reference between sequences; whoever writes to a shared one copies it first.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "kernels/kernels.h"
+
+namespace kvikk {
+
+// A slab's index in its group. kNoSlab: dropped, or never there.
+using SlabId = int32_t;
+inline constexpr SlabId kNoSlab = -1;
+
+struct KvGroup {
+  std::vector<size_t> layers;  // model layers in this group
+  size_t window = 0;           // tokens that these layers see, themselves included; 0: all
+};
+
+struct KvShape {
+  KvFormat format = KvFormat::kBF16;
+  size_t kv_heads = 0;
+  size_t head_dim = 0;
+  std::vector<KvGroup> groups;
+
+  size_t page_bytes() const { return kv_page_bytes(format, head_dim); }
+  size_t slab_bytes(size_t group) const {
+    return groups[group].layers.size() * kv_heads * page_bytes();
+  }
+  // Bytes that one token takes in all layers while it is visible to all of them.
+  size_t bytes_per_token() const;
+  size_t layer_count() const;
+  // Bytes that a sequence of `tokens` holds once dropped slabs are given back.
+  size_t sequence_bytes(size_t tokens) const;
+  // Slabs of a group that a sequence of `tokens` can hold at a time, while up to `step_tokens` are
+  // appended at once.
+  size_t sequence_slabs(size_t group, size_t tokens, size_t step_tokens) const;
+};
+
+class PagePool {
+ public:
+  // slabs[g]: capacity of group g. Memory is taken from the system when a slab is first used.
+  static Result<PagePool> create(KvShape shape, const std::vector<size_t>& slabs);
+
+  const KvShape& shape() const { return shape_; }
+  size_t capacity(size_t group) const { return groups_[group].references.size(); }
+  size_t free_slabs(size_t group) const { return groups_[group].free.size(); }
+
+  // A zeroed slab with one reference, or kNoSlab when the group is full.
+  SlabId allocate(size_t group);
+  // A slab with one reference that holds a copy of `source`, or kNoSlab.
+  SlabId copy(size_t group, SlabId source);
+  void retain(size_t group, SlabId slab);
+  void release(size_t group, SlabId slab);
+  uint32_t references(size_t group, SlabId slab) const {
+    return groups_[group].references[static_cast<size_t>(slab)];
+  }
+
+  uint8_t* slab(size_t group, SlabId slab) {
+    return groups_[group].memory.data() + static_cast<size_t>(slab) * shape_.slab_bytes(group);
+  }
+  // The page of the i-th layer of the group.
+  uint8_t* page(size_t group, SlabId slab_id, size_t layer_in_group, size_t kv_head) {
+    return slab(group, slab_id) +
+           (layer_in_group * shape_.kv_heads + kv_head) * shape_.page_bytes();
+  }
+
+ private:
+  struct Group {
+    Buffer memory;
+    std::vector<uint32_t> references;  // [capacity]
+    std::vector<SlabId> free;
+  };
+  KvShape shape_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace kvikk

@@ -1,0 +1,74 @@
+#pragma once
+// The cache of one sequence: for each group of layers, the slabs that hold its tokens in order.
+// Positions are absolute; slab i holds positions 64 i .. 64 i + 63.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/page_pool.h"
+
+namespace kvikk {
+
+class SequenceKv {
+ public:
+  explicit SequenceKv(PagePool& pool);
+  ~SequenceKv();
+  SequenceKv(SequenceKv&& other) noexcept;
+  SequenceKv& operator=(SequenceKv&& other) noexcept;
+  SequenceKv(const SequenceKv&) = delete;
+  SequenceKv& operator=(const SequenceKv&) = delete;
+
+  PagePool& pool() const { return *pool_; }
+  // Tokens whose keys and values are stored.
+  size_t length() const { return length_; }
+
+  // Makes room for `tokens` more, each slab to be written owned by this sequence alone. The length
+  // does not change until advance(). Errors: kExhausted; then nothing has changed but slabs already
+  // taken.
+  Status reserve(size_t tokens);
+  void advance(size_t tokens);
+
+  // Forgets all tokens from `length` on. Precondition: can_truncate(length).
+  void truncate(size_t length);
+  // Whether the sliding layers still hold what a token at `length` sees.
+  bool can_truncate(size_t length) const;
+
+  // Gives back the slabs that no coming token can see.
+  void drop_unseen();
+
+  // A sequence with the same tokens that shares all slabs with this one.
+  SequenceKv fork() const;
+
+  // Appends a slab of each group that holds the next 64 tokens, sharing it. The length must be a
+  // multiple of
+  // 64. kNoSlab marks a slab of a sliding group that nobody needs any more.
+  void append_shared(const std::vector<SlabId>& slabs);
+
+  SlabId slab(size_t group, size_t index) const { return groups_[group][index]; }
+  size_t slab_count(size_t group) const { return groups_[group].size(); }
+
+ private:
+  void release_all();
+
+  PagePool* pool_;
+  std::vector<std::vector<SlabId>> groups_;  // [group][slab]
+  size_t length_ = 0;
+};
+
+// A saved cache: a header that names the model, the shape and the tokens, the slabs, a checksum.
+// `model_key` identifies the weights (a hash); a file of another model is refused.
+Status save_sequence(const SequenceKv& sequence, const std::vector<int32_t>& tokens,
+                     const std::string& model_key, const std::string& path);
+
+struct LoadedSequence {
+  SequenceKv sequence;
+  std::vector<int32_t> tokens;
+};
+// Errors: kNotFound, kDamaged (truncated, changed bytes), kInvalidArgument (another model, shape or
+// format: says which), kExhausted (the pool is too small).
+Result<LoadedSequence> load_sequence(PagePool& pool, const std::string& model_key,
+                                     const std::string& path);
+
+}  // namespace kvikk

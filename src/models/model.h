@@ -1,0 +1,127 @@
+#pragma once
+// A loaded decoder and its forward pass: one path for prefill, decode, batches and --exact.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "kv/attend.h"
+#include "kvikk/token.h"
+#include "models/config.h"
+#include "tensor/matrix.h"
+#include "weights/gguf.h"
+
+namespace kvikk {
+
+struct LayerWeights {
+  std::vector<float> attention_norm;          // [hidden]
+  std::vector<float> q_bias, k_bias, v_bias;  // [heads x head_dim], [kv_heads x head_dim], or empty
+  std::vector<float> q_norm, k_norm;          // [head_dim], or empty
+  std::vector<float> post_attention_norm, mlp_norm, post_mlp_norm;  // [hidden]; post_*: or empty
+  Matrix q, k, v, o;
+  Matrix gate, up, down;
+};
+
+struct ModelWeights {
+  std::vector<LayerWeights> layers;
+  std::vector<float> output_norm;         // [hidden]
+  Matrix head;                            // [vocabulary, hidden]
+  const GgufTensor* embedding = nullptr;  // read row by row from the file, as it is
+  Buffer memory;                          // all matrices
+};
+
+struct LoadOptions {
+  bool exact = false;  // weights as float32
+  std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
+};
+
+// Checks every tensor against the configuration, then packs them on `pool`'s threads. The file's
+// pages are dropped as they are packed. Errors: kDamaged (missing tensor, wrong shape, a scale that
+// is no number), kUnsupported (a tensor that the family does not have), kExhausted.
+Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,
+                                  const LoadOptions& options);
+
+// The rows of one step. Row i is token i of `tokens`; spans cover the rows in order.
+struct Batch {
+  std::vector<TokenId> tokens;        // [rows]
+  std::vector<Span> spans;            // reserve() done, advance() not yet
+  std::vector<uint32_t> output_rows;  // rows whose final hidden state is wanted
+
+  void clear() {
+    tokens.clear();
+    spans.clear();
+    output_rows.clear();
+  }
+};
+
+class Model {
+ public:
+  // rows_max: rows of a batch; context_max: positions of a sequence.
+  static Result<std::unique_ptr<Model>> create(std::shared_ptr<const GgufFile> file,
+                                               ModelConfig config, ModelWeights weights,
+                                               Compute& compute, size_t rows_max,
+                                               size_t context_max);
+
+  const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
+  size_t rows_max() const { return rows_max_; }
+
+  // The cache that this model needs.
+  static KvShape kv_shape(const ModelConfig& config, KvFormat format);
+
+  // Runs all layers over the batch, stores keys and values, keeps the final hidden state of the
+  // output rows. Tokens must be in the vocabulary. Does not advance the sequences.
+  void forward(Compute& compute, const Batch& batch);
+
+  // Logits of `count` output rows of the last forward, from output row `first`: [count, vocabulary
+  // rounded up to 16] in a buffer of this model, valid until the next call. count <=
+  // logits_rows_max.
+  std::span<const float> logits(Compute& compute, size_t first, size_t count);
+  size_t logits_stride() const { return weights_.head.panel_count() * kPanelRows; }
+  inline static constexpr size_t kLogitsRowsMax = 16;
+
+ private:
+  Model(ModelConfig config, ModelWeights weights)
+      : config_(std::move(config)), weights_(std::move(weights)) {}
+  Status allocate(const Compute& compute, size_t context_max);
+  void embed(Compute& compute, const Batch& batch);
+  void fill_rope_tables(Compute& compute, const Batch& batch);
+  void norm_rows(Compute& compute, const std::vector<float>& weight, const float* residual,
+                 size_t residual_stride, const std::vector<float>* post_norm, bool quantize);
+  void attention_block(Compute& compute, const Batch& batch, size_t layer);
+  void rotate_and_store(Compute& compute, const Batch& batch, size_t layer);
+  void mlp_block(Compute& compute, size_t layer);
+  void gather_outputs(Compute& compute, const Batch& batch, const float* residual, size_t stride,
+                      const std::vector<float>* post_norm);
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  std::shared_ptr<const GgufFile> file_;
+  size_t rows_max_ = 0;
+
+  struct LayerPlace {
+    size_t group, index;
+  };
+  std::vector<LayerPlace> places_;     // [layers]: where each layer's pages are
+  std::vector<uint32_t> positions_;    // [rows]
+  std::vector<uint32_t> span_of_row_;  // [rows]
+
+  Buffer x_;             // [rows, hidden]: the residual stream
+  Buffer y_;             // [rows, widest output]: a block's output, before it joins x
+  Buffer q_, k_, v_;     // [rows, padded]
+  Buffer gate_, up_;     // [rows, padded feed_forward]
+  Buffer rope_tables_;   // [rows][2 kinds][cosines, sines][rotary / 2]
+  Buffer inverse_freq_;  // [2 kinds][rotary / 2]
+  Buffer outputs_;       // [rows, hidden]: final hidden states
+  Buffer logits_;        // [kLogitsRowsMax, padded vocabulary]
+  Activations in_;       // input of the coming matmul
+  Activations head_in_;
+  std::unique_ptr<Attention> attention_;
+};
+
+}  // namespace kvikk
