@@ -3,10 +3,10 @@
 
 #include "weights/block_formats.h"
 
-#include <bit>
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/float16.h"
 
 namespace kvikk {
 namespace {
@@ -187,17 +187,6 @@ bool blocks_finite(DType type, const uint8_t* source, size_t blocks) {
 
 }  // namespace
 
-float half_to_float(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
-  const uint32_t exponent = half >> 10 & 31;
-  const uint32_t fraction = half & 1023;
-  if (exponent == 31) return std::bit_cast<float>(sign | kFloatExponent | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  // Subnormal: fraction * 2^-24, which float32 holds as a normal number.
-  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
-}
-
 void unpack_k_scales(const uint8_t* packed, uint8_t* scales, uint8_t* minimums) {
   // Groups 0..3 lie in the low 6 bits of bytes 0..3 and 4..7. Groups 4..7 have their low 4 bits in
   // the nibbles of bytes 8..11 and their high 2 bits in what bytes 0..7 have left.
@@ -221,7 +210,7 @@ void dequantize_row(DType type, const uint8_t* source, float* target, size_t ele
       return;
     case DType::kBF16:
       for (size_t i = 0; i < elements; ++i) {
-        target[i] = std::bit_cast<float>(static_cast<uint32_t>(load_u16(source + i * 2)) << 16);
+        target[i] = bfloat16_to_float(load_u16(source + i * 2));
       }
       return;
     case DType::kQ8_0:

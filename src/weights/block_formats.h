@@ -32,9 +32,6 @@ void dequantize_row(DType type, const uint8_t* source, float* target, size_t ele
 // cache.
 std::optional<size_t> find_non_finite_block(DType type, const uint8_t* source, size_t elements);
 
-// The value of an IEEE binary16, exactly (NaN stays NaN).
-float half_to_float(uint16_t half);
-
 // The 6-bit scales and minimums of the 8 groups of a Q4_K or Q5_K block, from its 12 packed bytes.
 void unpack_k_scales(const uint8_t* packed /* [12] */, uint8_t* scales /* [8] */,
                      uint8_t* minimums /* [8] */);
