@@ -25,7 +25,7 @@ Result<ModelConfig> read_config(const GgufFile& file) {
   config.activation = Activation::kGeluTanh;
   config.qk_norm = true;
   config.post_norms = true;
-  config.rope_sliding = RopeConfig{.base = kSlidingRopeBase};
+  config.rope_sliding = RopeConfig{.base = kSlidingRopeBase, .linear_factor = 1.0f, .divisors = {}};
   if (file.has("gemma3.rope.freq_base_swa")) {
     TRY_ASSIGN(config.rope_sliding.base, file.get_float("gemma3.rope.freq_base_swa"));
   }

@@ -91,13 +91,11 @@ class Model {
   Status allocate(const Compute& compute, size_t context_max);
   void embed(Compute& compute, const Batch& batch);
   void fill_rope_tables(Compute& compute, const Batch& batch);
-  void norm_rows(Compute& compute, const std::vector<float>& weight, const float* residual,
-                 size_t residual_stride, const std::vector<float>* post_norm, bool quantize);
+  void join(const Kernels& kernels, const std::vector<float>& post_norm, size_t row);
   void attention_block(Compute& compute, const Batch& batch, size_t layer);
   void rotate_and_store(Compute& compute, const Batch& batch, size_t layer);
   void mlp_block(Compute& compute, size_t layer);
-  void gather_outputs(Compute& compute, const Batch& batch, const float* residual, size_t stride,
-                      const std::vector<float>* post_norm);
+  void gather_outputs(Compute& compute, const Batch& batch);
 
   ModelConfig config_;
   ModelWeights weights_;

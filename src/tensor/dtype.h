@@ -1,6 +1,6 @@
 #pragma once
-// The element encodings of weight tensors as files store them. A block is the smallest unit that decodes
-// on its own; a row of a matrix is a whole number of blocks.
+// The element encodings of weight tensors as files store them. A block is the smallest unit that
+// decodes on its own; a row of a matrix is a whole number of blocks.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,17 @@
 namespace kvikk {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K,
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
 };
 
 struct DTypeInfo {

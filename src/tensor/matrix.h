@@ -39,6 +39,7 @@ class Compute {
 
   const Kernels& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }
+  int threads() const { return pool_.size(); }
   uint8_t* scratch(int thread) {
     return scratch_.data() + static_cast<size_t>(thread) * scratch_bytes_;
   }
