@@ -1,0 +1,45 @@
+#pragma once
+// How a model is loaded and run. Every option is declared once, in visit(); flag, JSON key, --help
+// and docs are made from it.
+
+#include <cstdint>
+#include <string>
+
+namespace kvikk {
+
+struct EngineOptions {
+  int32_t threads = 0;   // 0: one for each core this process may use
+  int32_t context = 0;   // tokens; 0: what the model was trained for, or what memory allows
+  int32_t chunk = 512;   // prompt tokens that one step computes at most
+  int32_t parallel = 1;  // sequences at a time
+  int32_t kv_memory_mib =
+      0;  // memory of the cache; 0: parallel * context, at most half of what is free
+  bool exact = false;
+  std::string kv;         // "bf16", "f32"; empty: bf16, with exact f32
+  std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here
+
+  template <class V>
+  void visit(V&& v) {
+    visit_fields(*this, v);
+  }
+  template <class V>
+  void visit(V&& v) const {
+    visit_fields(*this, v);
+  }
+
+ private:
+  template <class Self, class V>
+  static void visit_fields(Self& o, V& v) {
+    v(o.threads, "threads", 0, 1024, "threads that compute; 0 = one for each core");
+    v(o.context, "context", 0, 1 << 27, "tokens a conversation may hold; 0 = automatic");
+    v(o.chunk, "chunk", 1, 4096, "prompt tokens in one step; changes no output");
+    v(o.parallel, "parallel", 1, 1024, "sequences computed side by side");
+    v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
+    v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
+    v(o.kv, "kv", 0, 32, "encoding of the cache: bf16 or f32; default bf16, f32 with --exact");
+    v(o.cpu_level, "cpu_level", 0, 32,
+      "instruction set: scalar, avx2, avx512, amx; default the best");
+  }
+};
+
+}  // namespace kvikk

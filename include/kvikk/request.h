@@ -1,0 +1,64 @@
+#pragma once
+// What a caller asks of the engine, and what comes back.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvikk/options.h"
+#include "kvikk/token.h"
+
+namespace kvikk {
+
+using RequestId = uint64_t;
+
+enum class FinishReason {
+  kStop,       // an end-of-generation token or a stop string
+  kLength,     // max_tokens, or the context is full
+  kCancelled,  // cancel()
+  kFailed,     // Completion::error says why
+};
+
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled", "error"
+
+// A piece of a streamed answer. `text` is whole UTF-8 characters and may be empty: a character can
+// take several tokens, and text that could begin a stop string is held back until it is known.
+struct Chunk {
+  TokenId token;
+  std::string_view text;
+  float logprob;  // NaN unless SamplingOptions asks for it
+};
+
+struct Timing {
+  double queued_seconds = 0;   // from submit to the first step
+  double prefill_seconds = 0;  // from there to the first token
+  double decode_seconds = 0;   // from the first token to the last
+};
+
+struct Completion {
+  std::vector<TokenId> tokens;  // without the end-of-generation token
+  std::vector<float> logprobs;  // of the tokens, when asked for
+  std::string text;             // without the stop string
+  FinishReason reason = FinishReason::kStop;
+  std::string error;  // when kFailed
+  size_t prompt_tokens = 0;
+  size_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  Timing timing;
+};
+
+struct Request {
+  std::vector<TokenId> tokens;  // the prompt; at least one token
+  size_t max_tokens = 0;        // 0: as many as the context holds
+  SamplingOptions sampling;
+  std::vector<std::string> stop;                         // at most kStopStringsMax
+  bool ignore_end_of_generation = false;                 // for measurements
+  std::function<void(const Chunk&)> on_chunk;            // on the engine's thread
+  std::function<void(const Completion&)> on_completion;  // once, on the engine's thread
+};
+
+inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopStringBytesMax = 1024;
+
+}  // namespace kvikk

@@ -1,0 +1,76 @@
+#pragma once
+// Decides what each step computes: one row for every sequence that decodes, then as much of the
+// waiting prompts as fits. No decision of it can change an output, only when it comes.
+//
+// Admission: a request starts only when the pages that it can need at most are set aside for it, so
+// a running one is never stopped for lack of memory. Pages that only the prefix cache holds are
+// taken back when somebody needs them.
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/sequence.h"
+#include "kv/prefix_tree.h"
+#include "models/model.h"
+
+namespace kvikk {
+
+struct SchedulerLimits {
+  size_t rows_max = 512;     // rows of a step
+  size_t sequences_max = 1;  // running at a time
+  size_t context = 0;        // tokens of a sequence
+  size_t queue_max = 4096;   // requests that wait
+};
+
+struct SchedulerStats {
+  uint64_t steps = 0;
+  uint64_t prefill_rows = 0;
+  uint64_t decode_rows = 0;
+  uint64_t cached_tokens = 0;
+};
+
+class Scheduler {
+ public:
+  Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits);
+  ~Scheduler();
+
+  // Checks that the request fits at all. Errors: kExhausted with the figures; also when the queue
+  // is full.
+  Status admit(std::unique_ptr<Sequence> sequence);
+  void cancel(RequestId id);
+  bool step();
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  const SchedulerStats& stats() const { return stats_; }
+  PrefixTree& prefix_tree() { return prefixes_; }
+
+ private:
+  size_t slabs_needed(const Sequence& sequence, size_t group) const;
+  bool reserve(const Sequence& sequence);
+  void unreserve(const Sequence& sequence);
+  void start_waiting();
+  void plan();
+  Status make_room(SequenceKv& kv, size_t tokens);
+  void sample(Sequence& sequence, std::span<const float> logits);
+  void finish(Sequence& sequence);
+  void collect_finished();
+
+  Compute& compute_;
+  Model& model_;
+  PagePool& pool_;
+  SchedulerLimits limits_;
+  SchedulerStats stats_;
+  PrefixTree prefixes_;
+  std::vector<size_t> reserved_;  // [groups] slabs set aside
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::vector<std::unique_ptr<Sequence>> running_;
+  Batch batch_;
+  std::vector<Sequence*> batch_sequences_;   // [spans]
+  std::vector<Sequence*> output_sequences_;  // [output rows]
+  SamplerWorkspace workspace_;
+};
+
+}  // namespace kvikk
