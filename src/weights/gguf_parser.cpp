@@ -240,9 +240,11 @@ Status Parser::read_alignment() {
   const auto found = contents_.metadata.find("general.alignment");
   if (found == contents_.metadata.end()) return ok_status();
   TRY_ASSIGN(alignment_, to_uint(path_, found->first, found->second));
-  if (!std::has_single_bit(alignment_) || alignment_ > kAlignmentMax) {
+  if (!std::has_single_bit(alignment_) || alignment_ < kAlignmentMin ||
+      alignment_ > kAlignmentMax) {
     return damage("general.alignment is " + grouped(alignment_) +
-                  "; it must be a power of two up to " + grouped(kAlignmentMax));
+                  "; it must be a power of two from " + grouped(kAlignmentMin) + " to " +
+                  grouped(kAlignmentMax));
   }
   return ok_status();
 }

@@ -23,6 +23,7 @@ inline constexpr uint64_t kTensorNameBytesMax = 64;  // the format's own
 inline constexpr uint32_t kDimensionsMax = 4;        // the format's own
 inline constexpr uint64_t kArrayElementsMax = 1 << 24;
 inline constexpr uint64_t kArrayStringsMax = 1 << 22;
+inline constexpr uint64_t kAlignmentMin = 8;  // the format's own
 inline constexpr uint64_t kAlignmentMax = 1 << 24;
 inline constexpr uint64_t kShardsMax = 1024;
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -241,7 +241,7 @@ TEST(GgufDamaged, ValuesThatAreNoNumbers) {
 }
 
 TEST(GgufDamaged, Alignment) {
-  for (const uint32_t alignment : {0u, 3u, 48u, 1u << 25, UINT32_MAX}) {
+  for (const uint32_t alignment : {0u, 1u, 4u, 48u, 1u << 25, UINT32_MAX}) {
     GgufBuilder builder;
     builder.u32("general.alignment", alignment);
     expect_damaged(builder, {"general.alignment is", "power of two"});
@@ -387,12 +387,12 @@ TEST(GgufDamaged, TheLargestHeaderIsReadWithinASecond) {
       "strings", 9,
       GgufBuilder::number<uint32_t>(8) + GgufBuilder::number(count) + std::string(count * 8, '\0'));
   const std::string bytes = builder.build();
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // processor time: the machine may be busy
   const auto file = GgufFile::parse("f.gguf", as_bytes(bytes));
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_LT(seconds, 1.0);
   EXPECT_EQ(file->get_strings("strings")->size(), count);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 1.0);
 }
 
 class Mutator {

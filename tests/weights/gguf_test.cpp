@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "weights/gguf_builder.h"
@@ -133,6 +134,29 @@ TEST(Gguf, EmptyArraysAndStringsAreFine) {
   EXPECT_TRUE(file->get_strings("a")->empty());
   EXPECT_TRUE(file->get_floats("b")->empty());
   EXPECT_EQ(*file->get_string("c"), "");
+}
+
+size_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  size_t total_pages = 0;
+  size_t resident_pages = 0;
+  in >> total_pages >> resident_pages;
+  return resident_pages * 4096;
+}
+
+// A model of a gigabyte (a file with a hole) opens as quickly as a small one: no tensor is touched.
+TEST(Gguf, OpeningReadsNoTensorData) {
+  const std::string path = ::testing::TempDir() + "kvikk_gguf_large.gguf";
+  GgufBuilder builder;
+  builder.tensor_at(0, "large", {1 << 14, 1 << 14}, 0, "");
+  std::ofstream(path, std::ios::binary) << builder.build();
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + (size_t{1} << 30));
+  const size_t before = resident_bytes();
+  const auto file = GgufFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->tensors()[0].bytes.size(), size_t{1} << 30);
+  EXPECT_LT(resident_bytes() - before, size_t{1} << 22);
+  std::filesystem::remove(path);
 }
 
 class GgufSplit : public ::testing::Test {
