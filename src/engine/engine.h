@@ -78,6 +78,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<Scheduler> scheduler_;
+  RequestId last_id_ = 0;
   std::optional<Result<Tokenizer>> tokenizer_;
   std::optional<Result<Template>> template_;
 };

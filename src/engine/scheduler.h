@@ -35,8 +35,8 @@ struct SchedulerStats {
 
 class Scheduler {
  public:
-  Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits);
-  ~Scheduler();
+  Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits,
+            SamplerWorkspace workspace);
 
   // Checks that the request fits at all. Errors: kExhausted with the figures; also when the queue
   // is full.
@@ -48,15 +48,15 @@ class Scheduler {
   PrefixTree& prefix_tree() { return prefixes_; }
 
  private:
+  // Slabs of a group that the sequence can hold at most.
   size_t slabs_needed(const Sequence& sequence, size_t group) const;
   bool reserve(const Sequence& sequence);
   void unreserve(const Sequence& sequence);
   void start_waiting();
   void plan();
-  Status make_room(SequenceKv& kv, size_t tokens);
-  void sample(Sequence& sequence, std::span<const float> logits);
+  void add_span(Sequence& sequence, size_t rows);
+  void sample_outputs();
   void finish(Sequence& sequence);
-  void collect_finished();
 
   Compute& compute_;
   Model& model_;

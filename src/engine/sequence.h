@@ -19,6 +19,8 @@ namespace kvikk {
 struct Sequence {
   using Clock = std::chrono::steady_clock;
 
+  Sequence(Sampler s, SequenceKv k) : sampler(std::move(s)), kv(std::move(k)) {}
+
   RequestId id = 0;
   Request request;
   Sampler sampler;

@@ -1,0 +1,242 @@
+#include "engine/engine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "base/check.h"
+#include "models/registry.h"
+#include "models/vocabulary.h"
+
+namespace kvikk {
+
+namespace {
+
+// One for each core that this process may use.
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+// Bytes that can be used without swapping; 0 when the system does not say.
+size_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  size_t kib = 0;
+  while (file >> key >> kib) {
+    if (key == "MemAvailable:") return kib << 10;
+    file.ignore(64, '\n');
+  }
+  return 0;
+}
+
+Result<CpuFeatures> choose_features(const std::string& level) {
+  const CpuFeatures here = detect_cpu_features();
+  struct Level {
+    const char* name;
+    CpuFeatures features;
+    bool present;
+  };
+  const Level levels[] = {
+      {"scalar", {false, false, false}, true},
+      {"avx2", {true, false, false}, here.avx2},
+      {"avx512", {true, true, false}, here.avx512_vnni},
+      {"amx", {true, true, true}, here.amx_int8},
+  };
+  if (level.empty()) return here;
+  std::string usable;
+  for (const Level& candidate : levels) {
+    if (candidate.present && level == candidate.name) return candidate.features;
+    if (candidate.present) usable += (usable.empty() ? "" : ", ") + std::string(candidate.name);
+  }
+  return invalid_argument("cpu_level '" + level + "' is not available here; this machine has " +
+                          usable);
+}
+
+Result<KvFormat> choose_kv_format(const EngineOptions& options) {
+  if (options.kv.empty()) return options.exact ? KvFormat::kF32 : KvFormat::kBF16;
+  if (options.kv == "bf16") return KvFormat::kBF16;
+  if (options.kv == "f32") return KvFormat::kF32;
+  return invalid_argument("kv '" + options.kv + "' is not known; it can be bf16 or f32");
+}
+
+// Context and slabs of each group. An explicit context must fit; an automatic one shrinks until it
+// does.
+Status size_cache(const KvShape& shape, const ModelConfig& config, EngineOptions& options,
+                  std::vector<size_t>& slabs) {
+  const size_t parallel = static_cast<size_t>(options.parallel);
+  const size_t free_bytes = available_memory_bytes();
+  const bool given = options.kv_memory_mib > 0;
+  const size_t budget = given ? static_cast<size_t>(options.kv_memory_mib) << 20
+                              : (free_bytes == 0 ? size_t{1} << 30 : free_bytes / 2);
+  const size_t step = static_cast<size_t>(options.chunk);
+  const auto bytes_for = [&](size_t tokens, size_t sequences) {
+    size_t bytes = 0;
+    for (size_t g = 0; g < shape.groups.size(); ++g) {
+      bytes += sequences * (shape.sequence_slabs(g, tokens, step) + 1) * shape.slab_bytes(g);
+    }
+    return bytes;
+  };
+  size_t context = options.context > 0 ? static_cast<size_t>(options.context) : config.context;
+  if (options.context > 0 && bytes_for(context, 1) > budget) {
+    return exhausted("a context of " + std::to_string(context) + " tokens needs " +
+                     std::to_string(bytes_for(context, 1) >> 20) + " MiB of key-value cache; " +
+                     std::to_string(budget >> 20) + " MiB are " +
+                     (given ? "allowed by kv_memory_mib" : "half of what is free"));
+  }
+  while (context > kPageTokens && bytes_for(context, 1) > budget) context -= kPageTokens;
+  if (bytes_for(context, 1) > budget) {
+    return exhausted("the key-value cache needs at least " +
+                     std::to_string(bytes_for(context, 1) >> 20) + " MiB; there are " +
+                     std::to_string(budget >> 20));
+  }
+  options.context = static_cast<int32_t>(context);
+  size_t sequences = parallel;
+  while (sequences > 1 && bytes_for(context, sequences) > budget) --sequences;
+  slabs.clear();
+  for (size_t g = 0; g < shape.groups.size(); ++g) {
+    slabs.push_back(sequences * (shape.sequence_slabs(g, context, step) + 1));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<ModelFile> ModelFile::open(const std::string& path) {
+  ModelFile file;
+  TRY_ASSIGN(GgufFile gguf, GgufFile::open(path));
+  file.gguf = std::make_shared<const GgufFile>(std::move(gguf));
+  TRY_ASSIGN(const ModelDef* def, find_model_def(*file.gguf));
+  TRY_ASSIGN(file.config, def->read_config(*file.gguf));
+  return file;
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(
+    ModelFile file, const EngineOptions& options,
+    const std::function<void(const LoadProgress&)>& progress) {
+  std::unique_ptr<Engine> engine(new Engine());
+  engine->options_ = options;
+  EngineOptions& o = engine->options_;
+  if (o.threads <= 0) o.threads = available_cores();
+  if (o.chunk < o.parallel) o.chunk = o.parallel;
+  TRY_ASSIGN(const CpuFeatures features, choose_features(o.cpu_level));
+  TRY_ASSIGN(const KvFormat format, choose_kv_format(o));
+  o.kv = format == KvFormat::kF32 ? "f32" : "bf16";
+  engine->file_ = file.gguf;
+  ModelConfig& config = file.config;
+
+  const size_t widest =
+      std::max({config.hidden, config.heads * config.head_dim, config.feed_forward});
+  const size_t tile_rows = std::max(config.heads / config.kv_heads, Attention::kTileRows);
+  TRY_ASSIGN(engine->compute_, Compute::create(make_kernels(features), o.threads, widest, tile_rows,
+                                               config.head_dim));
+  LoadOptions load_options;
+  load_options.exact = o.exact;
+  if (progress) {
+    load_options.progress = [&](uint64_t done, uint64_t total) { progress({done, total}); };
+  }
+  TRY_ASSIGN(ModelWeights weights,
+             load_weights(*file.gguf, config, engine->compute_->pool(), load_options));
+  const KvShape shape = Model::kv_shape(config, format);
+  std::vector<size_t> slabs;
+  TRY(size_cache(shape, config, o, slabs));
+  TRY_ASSIGN(PagePool pool, PagePool::create(shape, slabs));
+  engine->pool_ = std::make_unique<PagePool>(std::move(pool));
+  const size_t rows_max = static_cast<size_t>(o.chunk);
+  TRY_ASSIGN(engine->model_, Model::create(file.gguf, config, std::move(weights), *engine->compute_,
+                                           rows_max, engine->context()));
+  TRY_ASSIGN(SamplerWorkspace workspace, SamplerWorkspace::create(config.vocabulary));
+  SchedulerLimits limits;
+  limits.rows_max = rows_max;
+  limits.sequences_max = static_cast<size_t>(o.parallel);
+  limits.context = engine->context();
+  engine->scheduler_ = std::make_unique<Scheduler>(*engine->compute_, *engine->model_,
+                                                   *engine->pool_, limits, std::move(workspace));
+  return engine;
+}
+
+Result<const Tokenizer*> Engine::tokenizer() {
+  if (!tokenizer_.has_value()) {
+    auto data = read_vocabulary(*file_);
+    tokenizer_ = data.ok() ? Tokenizer::create(std::move(*data)) : Result<Tokenizer>(data.status());
+  }
+  if (!tokenizer_->ok()) return tokenizer_->status();
+  const Tokenizer* tokenizer = &tokenizer_->value();
+  if (tokenizer->size() > config().vocabulary) {
+    return damaged(file_->path() + ": the tokenizer has " + std::to_string(tokenizer->size()) +
+                   " tokens, the embedding only " + std::to_string(config().vocabulary));
+  }
+  return tokenizer;
+}
+
+Result<const Template*> Engine::chat_template() {
+  if (!template_.has_value()) {
+    auto source = read_chat_template(*file_);
+    if (source.ok() && source->has_value()) {
+      template_ = Template::parse(std::move(**source));
+    } else {
+      template_ = Result<Template>(
+          source.ok() ? unsupported(file_->path() + ": has no chat template") : source.status());
+    }
+  }
+  if (!template_->ok()) return template_->status();
+  return &template_->value();
+}
+
+Result<RequestId> Engine::submit(Request request) {
+  if (request.tokens.empty()) return invalid_argument("the prompt is empty");
+  for (TokenId token : request.tokens) {
+    if (token >= 0 && static_cast<size_t>(token) < config().vocabulary) continue;
+    return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
+                            std::to_string(config().vocabulary));
+  }
+  if (request.stop.size() > kStopStringsMax) {
+    return invalid_argument("stop has " + std::to_string(request.stop.size()) +
+                            " strings; at most " + std::to_string(kStopStringsMax));
+  }
+  for (const std::string& stop : request.stop) {
+    if (stop.empty() || stop.size() > kStopStringBytesMax) {
+      return invalid_argument("a stop string must have 1 to " +
+                              std::to_string(kStopStringBytesMax) + " bytes");
+    }
+  }
+  // A model without a usable tokenizer still completes token ids.
+  const auto text = tokenizer();
+  const Tokenizer* tokens = text.ok() ? *text : nullptr;
+  TokenBytes bytes;
+  if (tokens != nullptr) bytes = [tokens](TokenId id) { return tokens->token_bytes(id); };
+  TRY_ASSIGN(Sampler sampler, Sampler::create(request.sampling, config().vocabulary, bytes));
+  auto sequence = std::make_unique<Sequence>(std::move(sampler), SequenceKv(*pool_));
+  sequence->id = ++last_id_;
+  sequence->tokenizer = tokens;
+  if (tokens != nullptr) sequence->detokenizer.emplace(*tokens);
+  sequence->stop_matcher = StopMatcher(request.stop);
+  sequence->submitted = Sequence::Clock::now();
+  sequence->request = std::move(request);
+  const RequestId id = sequence->id;
+  TRY(scheduler_->admit(std::move(sequence)));
+  return id;
+}
+
+Result<Completion> Engine::complete(Request request, const std::function<bool()>& cancelled) {
+  std::optional<Completion> completion;
+  auto forward = std::move(request.on_completion);
+  request.on_completion = [&](const Completion& c) {
+    completion = c;
+    if (forward) forward(c);
+  };
+  TRY_ASSIGN(const RequestId id, submit(std::move(request)));
+  while (!completion.has_value()) {
+    if (cancelled && cancelled()) cancel(id);
+    step();
+  }
+  if (completion->reason == FinishReason::kFailed) return damaged(completion->error);
+  return std::move(*completion);
+}
+
+}  // namespace kvikk

@@ -1,0 +1,165 @@
+#include "kv/prefix_tree.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvikk {
+
+namespace {
+
+uint64_t block_hash(std::span<const TokenId> block) {
+  return XXH3_64bits(block.data(), block.size_bytes());
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree(PagePool& pool) : pool_(pool) {}
+
+PrefixTree::~PrefixTree() { clear(); }
+
+void PrefixTree::clear() {
+  while (!ages_.empty()) {
+    // A walk from the oldest always meets a leaf: the list holds every node.
+    for (Node* node : ages_) {
+      if (!node->children.empty()) continue;
+      remove(*node);
+      break;
+    }
+  }
+}
+
+PrefixTree::Node* PrefixTree::find_child(Node& node, std::span<const TokenId> block,
+                                         uint64_t hash) {
+  const auto [first, last] = node.children.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    if (std::equal(block.begin(), block.end(), it->second->tokens.begin())) return it->second.get();
+  }
+  return nullptr;
+}
+
+void PrefixTree::touch(Node& node) { ages_.splice(ages_.end(), ages_, node.age); }
+
+size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max,
+                          SequenceKv& sequence) {
+  CHECK(sequence.length() == 0);
+  std::vector<Node*> path;
+  Node* node = &root_;
+  const size_t blocks = std::min(tokens.size(), tokens_max) / kPageTokens;
+  for (size_t b = 0; b < blocks; ++b) {
+    const auto block = tokens.subspan(b * kPageTokens, kPageTokens);
+    node = find_child(*node, block, block_hash(block));
+    if (node == nullptr) break;
+    path.push_back(node);
+  }
+  // The next token must find, in every sliding group, all that it sees.
+  const KvShape& shape = pool_.shape();
+  const auto usable = [&](size_t length) {
+    for (size_t g = 0; g < shape.groups.size(); ++g) {
+      const size_t window = shape.groups[g].window;
+      const size_t oldest = window == 0 || length + 1 <= window ? 0 : length + 1 - window;
+      for (size_t i = oldest / kPageTokens; i * kPageTokens < length; ++i) {
+        if (path[i]->slabs[g] == kNoSlab) return false;
+      }
+    }
+    return true;
+  };
+  size_t count = path.size();
+  while (count > 0 && !usable(count * kPageTokens)) --count;
+  for (size_t i = 0; i < count; ++i) {
+    touch(*path[i]);
+    sequence.append_shared(path[i]->slabs);
+  }
+  sequence.drop_unseen();
+  return sequence.length();
+}
+
+size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first,
+                          const SequenceKv& sequence) {
+  const size_t blocks = std::min(tokens.size(), sequence.length()) / kPageTokens;
+  if (blocks <= first) return first;
+  const size_t groups = pool_.shape().groups.size();
+  Node* node = &root_;
+  for (size_t b = 0; b < blocks; ++b) {
+    const auto block = tokens.subspan(b * kPageTokens, kPageTokens);
+    const uint64_t hash = block_hash(block);
+    Node* child = find_child(*node, block, hash);
+    if (child == nullptr) {
+      auto made = std::make_unique<Node>();
+      made->parent = node;
+      made->tokens.assign(block.begin(), block.end());
+      made->hash = hash;
+      made->slabs.assign(groups, kNoSlab);
+      child = made.get();
+      child->age = ages_.insert(ages_.end(), child);
+      node->children.emplace(hash, std::move(made));
+      ++nodes_;
+    } else {
+      touch(*child);
+    }
+    // A node that lost a sliding group's slab gets it again from whoever still has it.
+    for (size_t g = 0; g < groups; ++g) {
+      const SlabId slab = sequence.slab(g, b);
+      if (child->slabs[g] != kNoSlab || slab == kNoSlab) continue;
+      pool_.retain(g, slab);
+      child->slabs[g] = slab;
+    }
+    node = child;
+  }
+  return blocks;
+}
+
+void PrefixTree::remove(Node& leaf) {
+  CHECK(leaf.children.empty());
+  for (size_t g = 0; g < leaf.slabs.size(); ++g) {
+    if (leaf.slabs[g] != kNoSlab) pool_.release(g, leaf.slabs[g]);
+  }
+  ages_.erase(leaf.age);
+  --nodes_;
+  auto& siblings = leaf.parent->children;
+  const auto [first, last] = siblings.equal_range(leaf.hash);
+  for (auto it = first; it != last; ++it) {
+    if (it->second.get() == &leaf) {
+      siblings.erase(it);
+      return;
+    }
+  }
+}
+
+// The least recently used leaf whose slab of `group` nobody else holds; else any leaf.
+PrefixTree::Node* PrefixTree::oldest_leaf(size_t group) {
+  Node* any = nullptr;
+  for (Node* node : ages_) {
+    if (!node->children.empty()) continue;
+    const SlabId slab = node->slabs[group];
+    if (slab != kNoSlab && pool_.references(group, slab) == 1) return node;
+    if (any == nullptr) any = node;
+  }
+  return any;
+}
+
+// Gives back the oldest slab of a sliding group that only the tree holds; the node stays.
+bool PrefixTree::strip_oldest(size_t group) {
+  for (Node* node : ages_) {
+    const SlabId slab = node->slabs[group];
+    if (slab == kNoSlab || pool_.references(group, slab) > 1) continue;
+    pool_.release(group, slab);
+    node->slabs[group] = kNoSlab;
+    return true;
+  }
+  return false;
+}
+
+void PrefixTree::make_free(size_t group, size_t count) {
+  const bool slides = pool_.shape().groups[group].window > 0;
+  while (pool_.free_slabs(group) < count) {
+    if (slides && strip_oldest(group)) continue;
+    Node* leaf = oldest_leaf(group);
+    if (leaf == nullptr) return;
+    remove(*leaf);
+  }
+}
+
+}  // namespace kvikk

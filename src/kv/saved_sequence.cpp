@@ -1,0 +1,205 @@
+// Saving a sequence's cache to a file, and loading it again.
+//
+// File, little-endian: magic "KVIKKKV1" | header length u64 | header (text lines "key value") |
+// tokens i32[n] | for each group, for each slab: present u8, then its bytes if present | xxh3 u64
+// of all before it. The header names everything that must match; what does not is refused by name.
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "base/mapped_file.h"
+#include "kv/sequence_kv.h"
+
+namespace kvikk {
+
+namespace {
+
+constexpr char kMagic[] = "KVIKKKV1";
+constexpr size_t kMagicBytes = 8;
+
+std::string header_of(const KvShape& shape, const std::string& model_key) {
+  std::ostringstream text;
+  text << "model " << model_key << "\nformat " << (shape.format == KvFormat::kF32 ? "f32" : "bf16")
+       << "\nkv_heads " << shape.kv_heads << "\nhead_dim " << shape.head_dim << "\ngroups";
+  for (const KvGroup& group : shape.groups) {
+    text << ' ' << group.layers.size() << ':' << group.window;
+  }
+  text << "\n";
+  return text.str();
+}
+
+struct HashState {
+  HashState() : state(XXH3_createState()) { XXH3_64bits_reset(state); }
+  ~HashState() { XXH3_freeState(state); }
+  HashState(const HashState&) = delete;
+  HashState& operator=(const HashState&) = delete;
+  XXH3_state_t* state;
+};
+
+// Writes and hashes; remembers the first failure.
+class Writer {
+ public:
+  explicit Writer(FILE* file) : file_(file) {}
+  void bytes(const void* data, size_t size) {
+    if (failed_) return;
+    XXH3_64bits_update(hash_.state, data, size);
+    failed_ = std::fwrite(data, 1, size, file_) != size;
+  }
+  void number(uint64_t value) { bytes(&value, sizeof value); }
+  bool finish() {
+    const uint64_t sum = XXH3_64bits_digest(hash_.state);
+    failed_ = failed_ || std::fwrite(&sum, 1, sizeof sum, file_) != sizeof sum;
+    return !failed_ && std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0;
+  }
+
+ private:
+  FILE* file_;
+  HashState hash_;
+  bool failed_ = false;
+};
+
+// Reads from the mapped file and never past its end.
+class Reader {
+ public:
+  explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  const uint8_t* take(size_t size) {
+    if (size > bytes_.size() - at_) return nullptr;
+    const uint8_t* data = bytes_.data() + at_;
+    at_ += size;
+    return data;
+  }
+  bool number(uint64_t& value) {
+    const uint8_t* data = take(sizeof value);
+    if (data != nullptr) std::memcpy(&value, data, sizeof value);
+    return data != nullptr;
+  }
+  bool done() const { return at_ == bytes_.size(); }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  size_t at_ = 0;
+};
+
+// The first line in which two headers differ, for the message.
+std::string first_difference(const std::string& found, const std::string& wanted) {
+  std::istringstream a(found);
+  std::istringstream b(wanted);
+  std::string x;
+  std::string y;
+  while (std::getline(b, y)) {
+    if (!std::getline(a, x)) x = "nothing";
+    if (x != y) return "it was saved with '" + x + "', this engine has '" + y + "'";
+  }
+  return "its header has more lines";
+}
+
+// The slabs of the next 64 tokens, each with one reference; kNoSlab where the file has none.
+Status read_block(Reader& reader, PagePool& pool, const std::string& path,
+                  std::vector<SlabId>& slabs) {
+  for (size_t g = 0; g < pool.shape().groups.size(); ++g) {
+    slabs.push_back(kNoSlab);
+    const uint8_t* present = reader.take(1);
+    if (present == nullptr) return damaged(path + ": a page is cut off");
+    if (*present == 0) continue;
+    const size_t bytes = pool.shape().slab_bytes(g);
+    const uint8_t* data = reader.take(bytes);
+    if (data == nullptr) return damaged(path + ": a page is cut off");
+    slabs.back() = pool.allocate(g);
+    if (slabs.back() == kNoSlab) {
+      return exhausted(path + ": the key-value cache has no room for it");
+    }
+    std::memcpy(pool.slab(g, slabs.back()), data, bytes);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status save_sequence(const SequenceKv& sequence, const std::vector<int32_t>& tokens,
+                     const std::string& model_key, const std::string& path) {
+  CHECK(tokens.size() == sequence.length());
+  PagePool& pool = sequence.pool();
+  const std::string temporary = path + ".partial";
+  FILE* file = std::fopen(temporary.c_str(), "wb");
+  if (file == nullptr) {
+    return io_error(temporary + ": cannot be written: " + std::strerror(errno));
+  }
+  Writer writer(file);
+  const std::string header = header_of(pool.shape(), model_key);
+  writer.bytes(kMagic, kMagicBytes);
+  writer.number(header.size());
+  writer.bytes(header.data(), header.size());
+  writer.number(tokens.size());
+  writer.bytes(tokens.data(), tokens.size() * sizeof(int32_t));
+  for (size_t i = 0; i * kPageTokens < tokens.size(); ++i) {
+    for (size_t g = 0; g < pool.shape().groups.size(); ++g) {
+      const SlabId slab = sequence.slab(g, i);
+      const uint8_t present = slab != kNoSlab ? 1 : 0;
+      writer.bytes(&present, 1);
+      if (present != 0) writer.bytes(pool.slab(g, slab), pool.shape().slab_bytes(g));
+    }
+  }
+  const bool written = writer.finish();
+  const int write_error = errno;
+  if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return io_error(path + ": cannot be written: " + std::strerror(written ? errno : write_error));
+  }
+  return ok_status();
+}
+
+Result<LoadedSequence> load_sequence(PagePool& pool, const std::string& model_key,
+                                     const std::string& path) {
+  TRY_ASSIGN(const MappedFile file, MappedFile::open(path));
+  const std::span<const uint8_t> all = file.bytes();
+  const auto broken = [&](const char* what) {
+    return damaged(path + ": " + what + "; the saved cache is damaged");
+  };
+  if (all.size() < kMagicBytes + 16 || std::memcmp(all.data(), kMagic, kMagicBytes) != 0) {
+    return damaged(path + ": is not a saved key-value cache");
+  }
+  const std::span<const uint8_t> body = all.first(all.size() - sizeof(uint64_t));
+  uint64_t sum = 0;
+  std::memcpy(&sum, all.data() + body.size(), sizeof sum);
+  if (XXH3_64bits(body.data(), body.size()) != sum) return broken("the checksum does not match");
+
+  Reader reader(body.subspan(kMagicBytes));
+  uint64_t header_size = 0;
+  if (!reader.number(header_size)) return broken("the header is cut off");
+  const uint8_t* header = reader.take(header_size);
+  if (header == nullptr) return broken("the header is cut off");
+  const std::string found(reinterpret_cast<const char*>(header), header_size);
+  const std::string wanted = header_of(pool.shape(), model_key);
+  if (found != wanted) {
+    return invalid_argument(path + ": does not fit this model: " + first_difference(found, wanted));
+  }
+  uint64_t count = 0;
+  if (!reader.number(count) || count > body.size()) return broken("the tokens are cut off");
+  const uint8_t* token_bytes = reader.take(count * sizeof(int32_t));
+  if (token_bytes == nullptr) return broken("the tokens are cut off");
+  LoadedSequence loaded{SequenceKv(pool), std::vector<int32_t>(count)};
+  std::memcpy(loaded.tokens.data(), token_bytes, count * sizeof(int32_t));
+
+  for (size_t i = 0; i * kPageTokens < count; ++i) {
+    std::vector<SlabId> slabs;
+    const Status status = read_block(reader, pool, path, slabs);
+    if (status.ok()) loaded.sequence.append_shared(slabs);
+    for (size_t g = 0; g < slabs.size(); ++g) {
+      if (slabs[g] != kNoSlab) pool.release(g, slabs[g]);  // the sequence has its own reference
+    }
+    TRY(status);
+  }
+  if (!reader.done()) return broken("bytes are left over");
+  if (!loaded.sequence.can_truncate(count)) return broken("a page is missing");
+  loaded.sequence.truncate(count);
+  return loaded;
+}
+
+}  // namespace kvikk
