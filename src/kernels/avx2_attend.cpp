@@ -1,9 +1,361 @@
-// Filled in by the next commits; until then the scalar entries stay.
+// Attention over KV pages for AVX2 with FMA, decode and prefill alike. Rows (queries that share the
+// KV head) are taken in tiles of up to 6: a tile shares every load of a key or value line. All
+// arithmetic is float32; bfloat16 keys and values are widened in registers, which is exact.
+//
+// Row invariance: each row has its own accumulators, and the order of the operations on them does
+// not depend on the size of the tile.
+
+#include <immintrin.h>
 
 #include "kernels/kernels.h"
 
 namespace kvikk::avx2 {
 
-void fill_attend(Kernels&) {}
+void fill_attend(Kernels& kernels);
+
+namespace {
+
+constexpr size_t kLanes = 8;
+constexpr size_t kHalfLine = 32;
+constexpr size_t kLine = 64;
+constexpr size_t kTileRows = 6;
+constexpr size_t kVectors = kPageTokens / kLanes;
+constexpr float kNothingVisible = -1e30f;
+
+// A line holds 16 lanes x kParts consecutive steps of the sum: dims of a key, tokens of a value.
+struct BFloat16Page {
+  static constexpr size_t kParts = 2;
+  template <size_t kPart>
+  static __m256 part(const uint8_t* half_line) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(half_line));
+    if constexpr (kPart == 0) {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    } else {
+      return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-65536)));
+    }
+  }
+};
+
+struct Float32Page {
+  static constexpr size_t kParts = 1;
+  template <size_t kPart>
+  static __m256 part(const uint8_t* half_line) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(half_line));
+  }
+};
+
+// e^x for x <= 0 with a relative error of about 1.5e-7; exactly 1 for 0, exactly 0 below -87; NaN
+// stays NaN.
+__m256 exp_f32(__m256 x) {
+  const __m256 lowest = _mm256_set1_ps(-87.0f);
+  const __m256 tiny = _mm256_cmp_ps(x, lowest, _CMP_LT_OQ);
+  x = _mm256_max_ps(lowest, x);
+  const __m256 log2e = _mm256_set1_ps(1.4426950216293335f);
+  const __m256 whole =
+      _mm256_round_ps(_mm256_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 f = _mm256_fmsub_ps(x, log2e, whole);
+  f = _mm256_fmadd_ps(x, _mm256_set1_ps(1.92596298909109e-08f), f);
+  // 2^f on [-1/2, 1/2], minimax in relative error with the constant term fixed to 1.
+  __m256 p = _mm256_set1_ps(0.001326472731307149f);
+  p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(0.009671512991189957f));
+  p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(0.05550733581185341f));
+  p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(0.24022242426872253f));
+  p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(0.6931470036506653f));
+  p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.0f));
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127));
+  const __m256 power = _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+  return _mm256_andnot_ps(tiny, _mm256_mul_ps(p, power));
+}
+
+float reduce_max(__m256 v) {
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+float reduce_add(__m256 v) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+// One tile of rows on one page.
+struct Tile {
+  const uint8_t* page;  // keys, then values
+  const uint8_t* next;  // the page after it (or the same): prefetched half a page ahead
+  size_t head_dim;
+  size_t rows;
+  size_t position;        // of the page's first token
+  const float* queries;   // [head_dim][rows]
+  const uint32_t* begin;  // [rows]
+  const uint32_t* end;    // [rows]
+  float* max;             // [rows]
+  float* sums;            // [rows][8 lanes]
+  float* acc;             // [rows][head_dim]
+  float* weights;         // [kTileRows][64]: scores, then weights
+  float* rescale;         // [8]: what the page's maximum does to the sums so far
+};
+
+// One step of a tile's sums: 8 kHalves lanes of a line (or of kHalves / 2 lines, `stride` bytes
+// apart) times one number a row, the numbers `factor_stride` apart.
+template <class Page, size_t kPart, size_t kRows, size_t kHalves>
+__attribute__((always_inline)) inline void step(const uint8_t* lines, size_t stride,
+                                                const float* factors, size_t factor_stride,
+                                                __m256 (&sum)[kRows][kHalves]) {
+  __m256 factor[kRows];
+  if constexpr (kRows <= 3) {  // the numbers stay in registers, line halves pass by
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) factor[r] = _mm256_broadcast_ss(factors + r * factor_stride);
+#pragma GCC unroll 16
+    for (size_t h = 0; h < kHalves; ++h) {
+      const __m256 v = Page::template part<kPart>(lines + h / 2 * stride + h % 2 * kHalfLine);
+#pragma GCC unroll 16
+      for (size_t r = 0; r < kRows; ++r) sum[r][h] = _mm256_fmadd_ps(v, factor[r], sum[r][h]);
+    }
+  } else {  // the halves stay, the numbers pass by
+    __m256 v[kHalves];
+#pragma GCC unroll 16
+    for (size_t h = 0; h < kHalves; ++h) {
+      v[h] = Page::template part<kPart>(lines + h / 2 * stride + h % 2 * kHalfLine);
+    }
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) {
+      factor[r] = _mm256_broadcast_ss(factors + r * factor_stride);
+#pragma GCC unroll 16
+      for (size_t h = 0; h < kHalves; ++h) {
+        sum[r][h] = _mm256_fmadd_ps(v[h], factor[r], sum[r][h]);
+      }
+    }
+  }
+}
+
+// Scores of kBlocks blocks of 16 tokens: key lines are read once for all rows.
+template <class Page, size_t kRows, size_t kBlocks>
+void score_blocks(const Tile& tile, size_t block) {
+  const size_t lines = tile.head_dim / Page::kParts;
+  const uint8_t* keys = tile.page + block * lines * kLine;
+  const uint8_t* ahead = keys + kPageTokens / 16 * lines * kLine;  // this page's values
+  const float* query = tile.queries;
+  __m256 sum[kRows][2 * kBlocks];
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t h = 0; h < 2 * kBlocks; ++h) sum[r][h] = _mm256_setzero_ps();
+  }
+  for (size_t i = 0; i < lines; ++i) {
+#pragma GCC unroll 16
+    for (size_t b = 0; b < kBlocks; ++b) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * lines * kLine), _MM_HINT_T0);
+    }
+    step<Page, 0>(keys, lines * kLine, query, 1, sum);
+    if constexpr (Page::kParts == 2) step<Page, 1>(keys, lines * kLine, query + kRows, 1, sum);
+    keys += kLine;
+    ahead += kLine;
+    query += Page::kParts * kRows;
+  }
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t h = 0; h < 2 * kBlocks; ++h) {
+      _mm256_storeu_ps(tile.weights + r * kPageTokens + block * 16 + h * kLanes, sum[r][h]);
+    }
+  }
+}
+
+// The tokens of a page that a row sees: [first, last).
+struct Visible {
+  int first;
+  int last;
+};
+
+int page_token(size_t position, size_t absolute) {
+  if (absolute <= position) return 0;
+  const size_t token = absolute - position;
+  return static_cast<int>(token < kPageTokens ? token : kPageTokens);
+}
+
+__m256 visible_mask(Visible visible, size_t vector) {
+  const __m256i token = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(vector * kLanes)),
+                                         _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+  const __m256i begun = _mm256_cmpgt_epi32(token, _mm256_set1_epi32(visible.first - 1));
+  const __m256i before_end = _mm256_cmpgt_epi32(_mm256_set1_epi32(visible.last), token);
+  return _mm256_castsi256_ps(_mm256_and_si256(begun, before_end));
+}
+
+// Scores to weights; updates maximum and sums; leaves the factor for acc in tile.rescale.
+void weigh(const Tile& tile) {
+  const __m256 nothing = _mm256_set1_ps(kNothingVisible);
+  alignas(32) float old_max[kLanes] = {};
+  alignas(32) float new_max[kLanes] = {};
+  Visible visible[kTileRows];
+  for (size_t r = 0; r < tile.rows; ++r) {
+    visible[r] = {page_token(tile.position, tile.begin[r]), page_token(tile.position, tile.end[r])};
+    __m256 largest = nothing;  // stays second: a NaN score leaves it alone and shows in the weight
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      const __m256 s = _mm256_loadu_ps(tile.weights + r * kPageTokens + v * kLanes);
+      const __m256 seen = _mm256_blendv_ps(nothing, s, visible_mask(visible[r], v));
+      largest = _mm256_max_ps(seen, largest);
+    }
+    const float page_max = reduce_max(largest);
+    old_max[r] = tile.max[r];
+    new_max[r] = page_max > old_max[r] ? page_max : old_max[r];
+    tile.max[r] = new_max[r];
+  }
+  const __m256 shift = _mm256_sub_ps(_mm256_load_ps(old_max), _mm256_load_ps(new_max));
+  _mm256_storeu_ps(tile.rescale, exp_f32(shift));
+  for (size_t r = 0; r < tile.rows; ++r) {
+    const __m256 max = _mm256_set1_ps(new_max[r]);
+    __m256 w[kVectors];
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      float* weight = tile.weights + r * kPageTokens + v * kLanes;
+      const __m256 e = exp_f32(_mm256_sub_ps(_mm256_loadu_ps(weight), max));
+      w[v] = _mm256_and_ps(e, visible_mask(visible[r], v));
+      _mm256_storeu_ps(weight, w[v]);
+    }
+    const __m256 low = _mm256_add_ps(_mm256_add_ps(w[0], w[1]), _mm256_add_ps(w[2], w[3]));
+    const __m256 high = _mm256_add_ps(_mm256_add_ps(w[4], w[5]), _mm256_add_ps(w[6], w[7]));
+    float* sums = tile.sums + r * kLanes;
+    const __m256 rescale = _mm256_broadcast_ss(tile.rescale + r);
+    _mm256_storeu_ps(sums,
+                     _mm256_fmadd_ps(_mm256_loadu_ps(sums), rescale, _mm256_add_ps(low, high)));
+  }
+}
+
+// acc = acc * rescale + weights * values for kBlocks blocks of 16 dims.
+template <class Page, size_t kRows, size_t kBlocks>
+void add_blocks(const Tile& tile, size_t block) {
+  const size_t stride = tile.head_dim / 16 * kLine;  // from one step of tokens to the next
+  const size_t half_page = kPageTokens / Page::kParts * stride;
+  const uint8_t* values = tile.page + half_page + block * kLine;
+  const uint8_t* ahead = tile.next + block * kLine;  // the next page's keys
+  const float* weight = tile.weights;
+  float* acc = tile.acc + block * 16;
+  __m256 sum[kRows][2 * kBlocks];
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+    const __m256 rescale = _mm256_broadcast_ss(tile.rescale + r);
+#pragma GCC unroll 16
+    for (size_t h = 0; h < 2 * kBlocks; ++h) {
+      sum[r][h] = _mm256_mul_ps(_mm256_loadu_ps(acc + r * tile.head_dim + h * kLanes), rescale);
+    }
+  }
+  for (size_t i = 0; i < kPageTokens / Page::kParts; ++i) {
+#pragma GCC unroll 16
+    for (size_t b = 0; b < kBlocks; ++b) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * kLine), _MM_HINT_T0);
+    }
+    step<Page, 0>(values, kLine, weight, kPageTokens, sum);
+    if constexpr (Page::kParts == 2) step<Page, 1>(values, kLine, weight + 1, kPageTokens, sum);
+    values += stride;
+    ahead += stride;
+    weight += Page::kParts;
+  }
+#pragma GCC unroll 16
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (size_t h = 0; h < 2 * kBlocks; ++h) {
+      _mm256_storeu_ps(acc + r * tile.head_dim + h * kLanes, sum[r][h]);
+    }
+  }
+}
+
+// kRows x 2 kBlocks accumulators, and what passes by, fit the 16 registers.
+template <class Page, size_t kRows>
+void attend_tile(const Tile& tile) {
+  constexpr size_t kBlocks = kRows <= 3 ? 2 : 1;
+  for (size_t block = 0; block < kPageTokens / 16; block += kBlocks) {
+    score_blocks<Page, kRows, kBlocks>(tile, block);
+  }
+  weigh(tile);
+  const size_t blocks = tile.head_dim / 16;
+  size_t block = 0;
+  for (; block + kBlocks <= blocks; block += kBlocks) {
+    add_blocks<Page, kRows, kBlocks>(tile, block);
+  }
+  if constexpr (kBlocks > 1) {
+    if (block < blocks) add_blocks<Page, kRows, 1>(tile, block);
+  }
+}
+
+using TileFunction = void (*)(const Tile& tile);
+
+template <class Page>
+constexpr TileFunction kAttendTile[kTileRows + 1] = {
+    nullptr,
+    attend_tile<Page, 1>,
+    attend_tile<Page, 2>,
+    attend_tile<Page, 3>,
+    attend_tile<Page, 4>,
+    attend_tile<Page, 5>,
+    attend_tile<Page, 6>,
+};
+
+// Rows of one tile in the order that a tile reads them, [head_dim][rows].
+void transpose_queries(const float* queries, size_t rows, size_t head_dim, float* out) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t d = 0; d < head_dim; ++d) out[d * rows + r] = queries[r * head_dim + d];
+  }
+}
+
+uint32_t smallest(const uint32_t* values, size_t count) {
+  uint32_t result = values[0];
+  for (size_t i = 1; i < count; ++i) result = values[i] < result ? values[i] : result;
+  return result;
+}
+
+template <class Page>
+void attend(const AttendArgs& args) {
+  if (args.rows == 0) return;
+  const size_t tiles = (args.rows + kTileRows - 1) / kTileRows;  // rows are dealt out evenly
+  float* weights = reinterpret_cast<float*>(args.scratch);       // [kTileRows][64]
+  float* sums = weights + kTileRows * kPageTokens;               // [rows][8]
+  float* queries = sums + args.rows * kLanes;                    // [tiles][head_dim][tile rows]
+  for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
+  for (size_t i = 0; i < args.rows * kLanes; ++i) sums[i] = 0.0f;
+  for (size_t i = 0; i < args.rows * args.head_dim; ++i) args.acc[i] = 0.0f;
+  for (size_t t = 0; t < tiles; ++t) {
+    const size_t row = args.rows * t / tiles;
+    const size_t rows = args.rows * (t + 1) / tiles - row;
+    const size_t at = row * args.head_dim;
+    transpose_queries(args.queries + at, rows, args.head_dim, queries + at);
+  }
+  alignas(32) float rescale[kLanes];
+  for (size_t i = 0; i < args.page_count; ++i) {
+    const size_t position = args.first_position + i * kPageTokens;
+    for (size_t t = 0; t < tiles; ++t) {
+      const size_t row = args.rows * t / tiles;
+      const size_t rows = args.rows * (t + 1) / tiles - row;
+      // Before anything is visible a page adds zeros to zeros.
+      if (smallest(args.visible_begin + row, rows) >= position + kPageTokens) continue;
+      kAttendTile<Page>[rows](Tile{
+          .page = args.pages[i],
+          .next = args.pages[i + 1 < args.page_count ? i + 1 : i],
+          .head_dim = args.head_dim,
+          .rows = rows,
+          .position = position,
+          .queries = queries + row * args.head_dim,
+          .begin = args.visible_begin + row,
+          .end = args.visible_end + row,
+          .max = args.max + row,
+          .sums = sums + row * kLanes,
+          .acc = args.acc + row * args.head_dim,
+          .weights = weights,
+          .rescale = rescale,
+      });
+    }
+  }
+  for (size_t r = 0; r < args.rows; ++r) {
+    args.sum[r] = reduce_add(_mm256_loadu_ps(sums + r * kLanes));
+  }
+}
+
+}  // namespace
+
+void fill_attend(Kernels& kernels) {
+  kernels.attend[static_cast<size_t>(KvFormat::kBF16)] = attend<BFloat16Page>;
+  kernels.attend[static_cast<size_t>(KvFormat::kF32)] = attend<Float32Page>;
+}
 
 }  // namespace kvikk::avx2

@@ -1,0 +1,211 @@
+// Attention kernels alone, on the head shapes of the catalog models and of a 1B model: decode (one
+// token's query heads over a long context, memory-bound) and prefill (a block of tokens against
+// pages that stay in the caches, compute-bound). "read" streams the same bytes and does nothing
+// else: decode should come close to it.
+//
+//   bench_attend_bench --benchmark_filter=decode --benchmark_repetitions=5
+
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/cpu_features.h"
+#include "kernels/kernels.h"
+
+namespace kvikk {
+namespace {
+
+struct Shape {
+  const char* name;
+  size_t layers;
+  size_t kv_heads;
+  size_t group;  // query heads that share a KV head
+  size_t head_dim;
+};
+
+constexpr Shape kShapes[] = {
+    {"smollm2_135m", 30, 3, 3, 64}, {"qwen_0.5b", 24, 2, 7, 64}, {"qwen_1.5b", 28, 2, 6, 128},
+    {"gemma_270m", 18, 1, 4, 256},  {"llama_1b", 16, 8, 4, 64},
+};
+
+constexpr size_t kChunkPages = 16;  // pages of one call, as the engine splits a context
+
+// Pages of every layer and KV head, filled with small bfloat16 or float32 numbers.
+class Pages {
+ public:
+  Pages(const Shape& shape, KvFormat format, size_t pages, size_t copies)
+      : per_head_(pages), bytes_(kv_page_bytes(format, shape.head_dim)) {
+    const size_t count = copies * pages;
+    memory_ = std::move(Buffer::allocate(count * bytes_).value());
+    const uint32_t pattern = format == KvFormat::kBF16 ? 0x3c00bc80u : 0xbc803c00u;
+    for (size_t i = 0; i < count * bytes_ / 4; ++i) {
+      memory_.as<uint32_t>()[i] = pattern ^ static_cast<uint32_t>(i * 2654435761u & 0x007f007fu);
+    }
+    for (size_t i = 0; i < count; ++i) pointers_.push_back(memory_.data() + i * bytes_);
+  }
+  const uint8_t* const* head(size_t index) const { return pointers_.data() + index * per_head_; }
+  const uint8_t* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }
+
+ private:
+  size_t per_head_;
+  size_t bytes_;
+  Buffer memory_;
+  std::vector<const uint8_t*> pointers_;
+};
+
+// What one thread needs to call an attention kernel.
+struct Worker {
+  Worker(size_t rows, size_t head_dim, size_t first, size_t end)
+      : queries(rows * head_dim, 0.02f),
+        begin(rows, 0),
+        ends(rows, static_cast<uint32_t>(end)),
+        max(rows),
+        sum(rows),
+        acc(rows * head_dim),
+        scratch(std::move(Buffer::allocate(attend_scratch_bytes(rows, head_dim)).value())) {
+    for (size_t i = 0; i < queries.size(); ++i) queries[i] += 0.001f * static_cast<float>(i % 97);
+    args.first_position = first;
+    args.head_dim = head_dim;
+    args.rows = rows;
+    args.queries = queries.data();
+    args.visible_begin = begin.data();
+    args.visible_end = ends.data();
+    args.max = max.data();
+    args.sum = sum.data();
+    args.acc = acc.data();
+    args.scratch = scratch.data();
+  }
+  std::vector<float> queries;
+  std::vector<uint32_t> begin, ends;
+  std::vector<float> max, sum, acc;
+  Buffer scratch;
+  AttendArgs args;
+};
+
+// One token's attention over all layers, KV heads dealt out in chunks of pages to the threads.
+void decode(benchmark::State& state, const Kernels& kernels, const Shape& shape, KvFormat format,
+            size_t context, size_t threads) {
+  const size_t pages = context / kPageTokens;
+  const size_t heads = shape.layers * shape.kv_heads;
+  const Pages cache(shape, format, pages, heads);
+  const size_t chunks = (pages + kChunkPages - 1) / kChunkPages;
+  const auto work = [&](size_t thread) {
+    Worker worker(shape.group, shape.head_dim, 0, context);
+    for (size_t i = thread; i < heads * chunks; i += threads) {
+      const size_t first = i % chunks * kChunkPages;
+      worker.args.pages = cache.head(i / chunks) + first;
+      worker.args.page_count = pages - first < kChunkPages ? pages - first : kChunkPages;
+      worker.args.first_position = first * kPageTokens;
+      kernels.attend[static_cast<size_t>(format)](worker.args);
+      benchmark::DoNotOptimize(worker.acc[0]);
+    }
+  };
+  for (auto _ : state) {
+    std::vector<std::thread> others;
+    for (size_t t = 1; t < threads; ++t) others.emplace_back(work, t);
+    work(0);
+    for (std::thread& other : others) other.join();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * cache.size()));
+}
+
+// Reads the same bytes as decode, four streams a thread.
+void read(benchmark::State& state, const Shape& shape, KvFormat format, size_t context,
+          size_t threads) {
+  const Pages cache(shape, format, context / kPageTokens, shape.layers * shape.kv_heads);
+  const auto work = [&](size_t thread) {
+    const size_t quarter = cache.size() / threads / 4 / 64 * 64;
+    const uint8_t* p = cache.data() + thread * (cache.size() / threads);
+    __m128i sum[4] = {};
+    for (size_t i = 0; i < quarter; i += 64) {
+      for (size_t s = 0; s < 4; ++s) {
+        sum[s] = _mm_xor_si128(
+            sum[s], _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + s * quarter + i)));
+        _mm_prefetch(reinterpret_cast<const char*>(p + s * quarter + i + 1024), _MM_HINT_T0);
+      }
+    }
+    benchmark::DoNotOptimize(sum[0]);
+    benchmark::DoNotOptimize(sum[1]);
+    benchmark::DoNotOptimize(sum[2]);
+    benchmark::DoNotOptimize(sum[3]);
+  };
+  for (auto _ : state) {
+    std::vector<std::thread> others;
+    for (size_t t = 1; t < threads; ++t) others.emplace_back(work, t);
+    work(0);
+    for (std::thread& other : others) other.join();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * cache.size()));
+}
+
+// 64 tokens of prefill on one KV head against one chunk of pages, one thread.
+void prefill(benchmark::State& state, const Kernels& kernels, const Shape& shape, KvFormat format) {
+  const Pages cache(shape, format, kChunkPages, 1);
+  Worker worker(64 * shape.group, shape.head_dim, 0, kChunkPages * kPageTokens);
+  worker.args.pages = cache.head(0);
+  worker.args.page_count = kChunkPages;
+  for (auto _ : state) {
+    kernels.attend[static_cast<size_t>(format)](worker.args);
+    benchmark::DoNotOptimize(worker.acc[0]);
+  }
+  const double operations = 4.0 * static_cast<double>(worker.args.rows) *
+                            static_cast<double>(kChunkPages * kPageTokens * shape.head_dim);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(operations, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void register_all() {
+  const CpuFeatures machine = detect_cpu_features();
+  CpuFeatures avx2_only;
+  avx2_only.avx2 = machine.avx2;
+  std::vector<Kernels> levels;
+  if (machine.avx512_vnni) levels.push_back(make_kernels(machine));
+  levels.push_back(make_kernels(avx2_only));
+  const char* format_names[] = {"bf16", "f32"};
+  for (const Shape& shape : kShapes) {
+    const std::string shape_name = std::string("/") + shape.name;
+    for (const size_t threads : {1u, 2u}) {
+      const std::string tail = shape_name + "/16k/threads:" + std::to_string(threads);
+      benchmark::RegisterBenchmark(
+          ("read" + tail).c_str(),
+          [=](benchmark::State& state) { read(state, shape, KvFormat::kBF16, 16384, threads); })
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
+      for (const Kernels& level : levels) {
+        const std::string name = std::string("decode/") + level.level + tail;
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [=](benchmark::State& state) {
+                                       decode(state, level, shape, KvFormat::kBF16, 16384, threads);
+                                     })
+            ->UseRealTime()
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+    for (const Kernels& level : levels) {
+      for (const KvFormat format : {KvFormat::kBF16, KvFormat::kF32}) {
+        const std::string name = std::string("prefill/") + level.level + shape_name + "/" +
+                                 format_names[static_cast<size_t>(format)];
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+          prefill(state, level, shape, format);
+        })->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvikk
+
+int main(int argc, char** argv) {
+  kvikk::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
