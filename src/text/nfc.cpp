@@ -1,0 +1,142 @@
+// Only the stretches around characters that can change are normalised, with utf8proc's
+// decompositions and compositions. The canonical ordering is done here by a stable sort: utf8proc's
+// own is quadratic in the number of marks in a row.
+#include "text/nfc.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "text/utf8.h"
+
+namespace kvikk {
+namespace {
+
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+
+// The characters of combining class 0 that are the second of a canonical composition, in
+// Unicode 15. Made by this, plus the vowels and final consonants of Hangul:
+//   import unicodedata as u
+//   for d in (u.decomposition(chr(c)).split() for c in range(0x110000)):
+//     if len(d) == 2 and d[0][0] != "<" and u.combining(chr(int(d[1], 16))) == 0: print(d[1])
+constexpr Range kComposeBackwards[] = {
+    {0x09BE, 0x09BE},   {0x09D7, 0x09D7},   {0x0B3E, 0x0B3E},   {0x0B56, 0x0B57},
+    {0x0BBE, 0x0BBE},   {0x0BD7, 0x0BD7},   {0x0CC2, 0x0CC2},   {0x0CD5, 0x0CD6},
+    {0x0D3E, 0x0D3E},   {0x0D57, 0x0D57},   {0x0DCF, 0x0DCF},   {0x0DDF, 0x0DDF},
+    {0x0FB5, 0x0FB5},   {0x0FB7, 0x0FB7},   {0x102E, 0x102E},   {0x1161, 0x1175},
+    {0x11A8, 0x11C2},   {0x1B35, 0x1B35},   {0x11127, 0x11127}, {0x1133E, 0x1133E},
+    {0x11357, 0x11357}, {0x114B0, 0x114B0}, {0x114BA, 0x114BA}, {0x114BD, 0x114BD},
+    {0x115AF, 0x115AF}, {0x11930, 0x11930},
+};
+
+bool composes_backwards(char32_t c) {
+  if (c < kComposeBackwards[0].first) return false;
+  for (const Range& range : kComposeBackwards) {
+    if (c >= range.first && c <= range.last) return true;
+  }
+  return false;
+}
+
+// Neither changed by NFC nor able to change the character before it.
+bool is_inert(char32_t c) {
+  if (c < 0x300) return true;
+  const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+  return property->combining_class == 0 && property->decomp_seqindex == UINT16_MAX &&
+         !composes_backwards(c);
+}
+
+int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
+
+void decompose(std::string_view text, std::vector<utf8proc_int32_t>* out) {
+  constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE);
+  const char* const end = text.data() + text.size();
+  for (const char* p = text.data(); p < end;) {
+    const DecodedChar c = decode_valid_utf8(p);
+    p += c.bytes;
+    utf8proc_int32_t parts[8];
+    int boundary_class = 0;
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code_point), parts,
+                                std::size(parts), kOptions, &boundary_class);
+    CHECK(count > 0);
+    CHECK(count <= static_cast<utf8proc_ssize_t>(std::size(parts)));
+    out->insert(out->end(), parts, parts + count);
+  }
+}
+
+void sort_marks(std::vector<utf8proc_int32_t>* chars) {
+  for (auto begin = chars->begin(); begin != chars->end();) {
+    if (combining_class(*begin) == 0) {
+      ++begin;
+      continue;
+    }
+    const auto end = std::find_if(begin, chars->end(),
+                                  [](utf8proc_int32_t c) { return combining_class(c) == 0; });
+    std::stable_sort(begin, end, [](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return combining_class(a) < combining_class(b);
+    });
+    begin = end;
+  }
+}
+
+void append_normalized(std::string_view stretch, std::string* out) {
+  std::vector<utf8proc_int32_t> chars;
+  decompose(stretch, &chars);
+  sort_marks(&chars);
+  constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(chars.data(), static_cast<utf8proc_ssize_t>(chars.size()), kOptions);
+  CHECK(count >= 0);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    append_utf8(*out, static_cast<char32_t>(chars[static_cast<size_t>(i)]));
+  }
+}
+
+// The first character at or after p that is not inert, and in *before the start of the character in
+// front of it (p where there is none).
+const char* find_active(const char* p, const char* end, const char** before) {
+  *before = p;
+  while (p < end) {
+    const DecodedChar c = decode_valid_utf8(p);
+    if (!is_inert(c.code_point)) return p;
+    *before = p;
+    p += c.bytes;
+  }
+  return end;
+}
+
+}  // namespace
+
+bool is_surely_nfc(std::string_view text) {
+  const char* const end = text.data() + text.size();
+  const char* before;
+  return find_active(text.data(), end, &before) == end;
+}
+
+std::string to_nfc(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  const char* const end = text.data() + text.size();
+  for (const char* p = text.data(); p < end;) {
+    const char* stretch;
+    const char* q = find_active(p, end, &stretch);
+    if (q == end) stretch = end;
+    out.append(p, stretch);
+    // The stretch ends where two inert characters meet: nothing composes across them.
+    while (q < end) {
+      const DecodedChar c = decode_valid_utf8(q);
+      if (is_inert(c.code_point)) break;
+      q += c.bytes;
+    }
+    if (stretch < q) append_normalized(std::string_view(stretch, q - stretch), &out);
+    p = q;
+  }
+  return out;
+}
+
+}  // namespace kvikk

@@ -1,0 +1,62 @@
+#pragma once
+// SentencePiece's byte-pair encoding: Llama 1 and 2, Mistral, Phi-3, Gemma.
+//
+// There is no merge list: two neighbours may merge when their text together is a token, tokens with
+// better scores first. Text runs unbroken, with "▁" (U+2581) for a space; a character without a
+// token becomes byte tokens. Order as in the original pipelines, whose merge list is derived from
+// the scores: user-defined tokens first, then by score; the ways to split one token by the id of
+// their left part.
+//
+// Inside, a plain space stands for U+2581, so that ordinary text needs no copy.
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "text/string_table.h"
+#include "text/token_model.h"
+#include "text/vocabulary.h"
+
+namespace kvikk {
+
+class PieceBpe : public TokenModel {
+ public:
+  // `data` has passed check_vocabulary.
+  static Result<std::unique_ptr<PieceBpe>> create(const VocabularyData& data);
+
+  static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+  // `text` with a plain space for each U+2581.
+  static std::string with_plain_spaces(std::string_view text);
+  // The byte that "<0x0A>" stands for; nothing where `token` is not written so.
+  static std::optional<char> token_byte(std::string_view token);
+
+  // The text has plain spaces and no U+2581.
+  void encode(std::string_view text, EncodeState* state, std::vector<TokenId>* out) const override;
+
+ private:
+  explicit PieceBpe(const VocabularyData& data);
+  Status add_byte_tokens(const VocabularyData& data);
+  Status add_pieces(const VocabularyData& data);
+  void add_inner_pairs(std::string_view piece);
+  void set_order(const VocabularyData& data);
+  // Whether some token holds the character at `left` followed by the one at `right`. May say yes
+  // where none does.
+  bool may_join(char32_t left, char32_t right) const;
+  size_t pair_bit(char32_t left, char32_t right) const;
+  void encode_piece(std::string_view piece, MergeQueue* queue, std::vector<TokenId>* out) const;
+  void add_symbol(std::string_view piece, uint32_t begin, uint32_t end, MergeQueue* queue) const;
+
+  std::vector<std::string> pieces_;  // [tokens], empty where text cannot become the token
+  StringTable ids_;
+  std::vector<uint32_t> order_;  // [tokens] kNoMerge where text cannot become the token
+  size_t piece_bytes_max_ = 0;
+  std::array<TokenId, 256> byte_tokens_;  // -1: none
+  std::optional<TokenId> unknown_;
+  // A Bloom filter over the neighbouring characters inside tokens. No merge crosses a boundary that
+  // it rules out, so text is cut there, pieces are short and the cache of pieces works.
+  std::vector<uint64_t> inner_pairs_;  // bits, a power of two
+};
+
+}  // namespace kvikk
