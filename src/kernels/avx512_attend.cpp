@@ -45,14 +45,14 @@ struct Float32Page {
   }
 };
 
-// e^x for x <= 0 with a relative error of about 1.5e-7; exactly 1 for 0, exactly 0 below -105;
-// NaN stays NaN.
+// e^x for x <= 0 with a relative error of about 1.5e-7 + 1.5e-8 |x|; exactly 1 for 0, exactly 0
+// below -110; NaN stays NaN.
 __m512 exp_f32(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);
+  x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x);
   const __m512 log2e = _mm512_set1_ps(1.4426950216293335f);
-  const __m512 whole = _mm512_roundscale_ps(_mm512_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT);
-  __m512 f = _mm512_fmsub_ps(x, log2e, whole);
-  f = _mm512_fmadd_ps(x, _mm512_set1_ps(1.92596298909109e-08f), f);
+  const __m512 magic = _mm512_set1_ps(12582912.0f);  // 1.5 x 2^23: adding it rounds to an integer
+  const __m512 whole = _mm512_sub_ps(_mm512_fmadd_ps(x, log2e, magic), magic);
+  const __m512 f = _mm512_fmsub_ps(x, log2e, whole);
   // 2^f on [-1/2, 1/2], minimax in relative error with the constant term fixed to 1.
   __m512 p = _mm512_set1_ps(0.001326472731307149f);
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.009671512991189957f));
@@ -94,6 +94,7 @@ void score_blocks(const Tile& tile, size_t block) {
     for (size_t b = 0; b < kBlocks; ++b) sum[r][b] = _mm512_setzero_ps();
   }
   const auto step = [&]<size_t kPart>() __attribute__((always_inline)) {
+    asm volatile("" ::: "memory");  // keeps the next step's loads from moving up and spilling
     __m512 key[kBlocks];
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
@@ -135,43 +136,59 @@ uint64_t visible_tokens(size_t position, size_t begin, size_t end) {
   return last >= kPageTokens ? from_first : from_first & ~(~uint64_t{0} << last);
 }
 
+// The largest lane in every lane.
+__m512 max_of_lanes(__m512 v) {
+  v = _mm512_max_ps(v, _mm512_shuffle_f32x4(v, v, 0x4e));
+  v = _mm512_max_ps(v, _mm512_shuffle_f32x4(v, v, 0xb1));
+  v = _mm512_max_ps(v, _mm512_permute_ps(v, 0x4e));
+  return _mm512_max_ps(v, _mm512_permute_ps(v, 0xb1));
+}
+
+// Scores of one row to weights. Takes the row's maximum so far, in every lane, and returns the new
+// one; `sum` gets the weights' sum by lanes.
+__m512 weigh_row(float* weights, uint64_t visible, __m512 max, __m512& sum) {
+  __m512 s[4];
+#pragma GCC unroll 4
+  for (size_t b = 0; b < 4; ++b) s[b] = _mm512_loadu_ps(weights + b * kLanes);
+  if (visible != ~uint64_t{0}) {
+    const __m512 invisible = _mm512_set1_ps(-__builtin_inff());  // weight exactly 0
+#pragma GCC unroll 4
+    for (size_t b = 0; b < 4; ++b) {
+      const __mmask16 mask = static_cast<__mmask16>(visible >> (b * kLanes));
+      s[b] = _mm512_mask_mov_ps(invisible, mask, s[b]);
+    }
+  }
+  // The maximum so far stays second: a NaN score leaves it alone and shows in the weight.
+  const __m512 low = _mm512_max_ps(s[1], _mm512_max_ps(s[0], max));
+  const __m512 high = _mm512_max_ps(s[3], _mm512_max_ps(s[2], max));
+  max = max_of_lanes(_mm512_max_ps(low, high));
+#pragma GCC unroll 4
+  for (size_t b = 0; b < 4; ++b) {
+    s[b] = exp_f32(_mm512_sub_ps(s[b], max));
+    _mm512_storeu_ps(weights + b * kLanes, s[b]);
+  }
+  sum = _mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3]));
+  return max;
+}
+
 // Scores to weights; updates maximum and sums; leaves the factor for acc in tile.rescale.
 void weigh(const Tile& tile) {
-  const __m512 nothing = _mm512_set1_ps(kNothingVisible);
-  alignas(64) float page_max[kLanes];
-  uint64_t visible[kTileRows];
-  for (size_t r = 0; r < tile.rows; ++r) {
-    const float* score = tile.weights + r * kPageTokens;
-    visible[r] = visible_tokens(tile.position, tile.begin[r], tile.end[r]);
-    __m512 largest = nothing;  // stays second: a NaN score leaves it alone and shows in the weight
-#pragma GCC unroll 16
-    for (size_t b = 0; b < 4; ++b) {
-      const __mmask16 mask = static_cast<__mmask16>(visible[r] >> (b * kLanes));
-      const __m512 s = _mm512_loadu_ps(score + b * kLanes);
-      largest = _mm512_max_ps(_mm512_mask_mov_ps(nothing, mask, s), largest);
-    }
-    page_max[r] = _mm512_reduce_max_ps(largest);
-  }
   const __mmask16 rows = static_cast<__mmask16>((1u << tile.rows) - 1u);
   const __m512 old_max = _mm512_maskz_loadu_ps(rows, tile.max);
-  const __m512 new_max = _mm512_mask_max_ps(old_max, rows, old_max, _mm512_load_ps(page_max));
+  __m512 new_max = old_max;
+  __m512 added[kTileRows];
+  for (size_t r = 0; r < tile.rows; ++r) {
+    const uint64_t visible = visible_tokens(tile.position, tile.begin[r], tile.end[r]);
+    const __m512 max =
+        weigh_row(tile.weights + r * kPageTokens, visible, _mm512_set1_ps(tile.max[r]), added[r]);
+    new_max = _mm512_mask_mov_ps(new_max, static_cast<__mmask16>(1u << r), max);
+  }
   _mm512_mask_storeu_ps(tile.max, rows, new_max);
   _mm512_storeu_ps(tile.rescale, exp_f32(_mm512_sub_ps(old_max, new_max)));
   for (size_t r = 0; r < tile.rows; ++r) {
-    float* weight = tile.weights + r * kPageTokens;
-    const __m512 max = _mm512_set1_ps(tile.max[r]);
-    __m512 w[4];
-#pragma GCC unroll 16
-    for (size_t b = 0; b < 4; ++b) {
-      const __mmask16 mask = static_cast<__mmask16>(visible[r] >> (b * kLanes));
-      const __m512 s = _mm512_loadu_ps(weight + b * kLanes);
-      w[b] = _mm512_maskz_mov_ps(mask, exp_f32(_mm512_sub_ps(s, max)));
-      _mm512_storeu_ps(weight + b * kLanes, w[b]);
-    }
-    const __m512 added = _mm512_add_ps(_mm512_add_ps(w[0], w[1]), _mm512_add_ps(w[2], w[3]));
     float* sums = tile.sums + r * kLanes;
     const __m512 rescale = _mm512_set1_ps(tile.rescale[r]);
-    _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), rescale, added));
+    _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), rescale, added[r]));
   }
 }
 
@@ -194,6 +211,7 @@ void add_blocks(const Tile& tile, size_t block) {
     }
   }
   const auto step = [&]<size_t kPart>() __attribute__((always_inline)) {
+    asm volatile("" ::: "memory");  // as above
     __m512 value[kBlocks];
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
