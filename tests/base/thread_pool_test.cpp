@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
 #include <vector>
 
 namespace kvikk {
@@ -26,6 +29,46 @@ TEST(ThreadPool, ManyShortPhasesStayOrdered) {
     pool.run([&](int thread) { value[static_cast<size_t>(thread)] += 1; });
   }
   for (int v : value) EXPECT_EQ(v, 20000);
+}
+
+// A phase sees all that the one before wrote, in whichever thread: the barrier is a real one.
+TEST(ThreadPool, APhaseSeesWhatTheLastOneWrote) {
+  ThreadPool pool(3);
+  std::vector<int> ring(3, 0);
+  for (int phase = 0; phase < 3000; ++phase) {
+    std::vector<int> next(3, 0);
+    pool.run([&](int thread) {
+      next[static_cast<size_t>(thread)] = ring[static_cast<size_t>((thread + 1) % 3)] + 1;
+    });
+    ring = next;
+  }
+  for (int v : ring) EXPECT_EQ(v, 3000);
+}
+
+TEST(ThreadPool, EachThreadHasItsNumber) {
+  ThreadPool pool(4);
+  EXPECT_EQ(pool.size(), 4);
+  std::vector<std::thread::id> ids(4);
+  pool.run([&](int thread) { ids[static_cast<size_t>(thread)] = std::this_thread::get_id(); });
+  EXPECT_EQ(ids[0], std::this_thread::get_id()) << "the caller takes part";
+  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 4u);
+}
+
+TEST(ThreadPool, WakesAfterItWentToSleep) {
+  ThreadPool pool(2);
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::atomic<int> ran{0};
+    pool.run([&](int) { ran.fetch_add(1); });
+    EXPECT_EQ(ran.load(), 2);
+  }
+}
+
+TEST(ThreadPool, EndsWhetherItWorkedOrNot) {
+  for (int i = 0; i < 50; ++i) {
+    ThreadPool pool(3);
+    if (i % 2 == 0) pool.run([](int) {});
+  }
 }
 
 }  // namespace
