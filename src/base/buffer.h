@@ -1,6 +1,7 @@
 #pragma once
-// Anonymous memory for weights, caches and workspaces: zeroed, 2 MiB aligned, backed by huge pages where
-// the system has them (4 KiB pages cost 20-40% of decode speed), taken from the system only when touched.
+// Anonymous memory for weights, caches and workspaces: zeroed, 2 MiB aligned, backed by huge pages
+// where the system has them (4 KiB pages cost 20-40% of decode speed), taken from the system only
+// when touched.
 
 #include <cstddef>
 #include <cstdint>

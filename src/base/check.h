@@ -1,6 +1,6 @@
 #pragma once
-// CHECK states a fact that only a bug in this program can break. It aborts and says which fact, where.
-// Hot loops use DCHECK, which is compiled only in debug builds. One fact each.
+// CHECK states a fact that only a bug in this program can break. It aborts and says which fact,
+// where. Hot loops use DCHECK, which is compiled only in debug builds. One fact each.
 
 #include <cstdio>
 #include <cstdlib>

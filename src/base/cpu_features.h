@@ -1,6 +1,7 @@
 #pragma once
-// What this processor can run AND the operating system saves across a context switch (XCR0): a CPUID bit
-// alone is not enough, a kernel that does not save the wide registers corrupts them silently.
+// What this processor can run AND the operating system saves across a context switch (XCR0): a
+// CPUID bit alone is not enough, a kernel that does not save the wide registers corrupts them
+// silently.
 
 namespace kvikk {
 

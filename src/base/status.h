@@ -82,15 +82,15 @@ class [[nodiscard]] Result {
 #define KVIKK_CONCAT(a, b) KVIKK_CONCAT_(a, b)
 
 // TRY(expr): returns expr's Status from this function when it failed.
-#define TRY(expr)                            \
-  do {                                       \
-    ::kvikk::Status try_status_ = (expr);    \
+#define TRY(expr)                              \
+  do {                                         \
+    ::kvikk::Status try_status_ = (expr);      \
     if (!try_status_.ok()) return try_status_; \
   } while (false)
 
 // TRY_ASSIGN(auto x, expr): x = the value of expr, or returns its Status.
 #define TRY_ASSIGN(target, expr) TRY_ASSIGN_(target, expr, KVIKK_CONCAT(try_result_, __LINE__))
-#define TRY_ASSIGN_(target, expr, name)     \
-  auto name = (expr);                       \
-  if (!name.ok()) return name.status();     \
+#define TRY_ASSIGN_(target, expr, name) \
+  auto name = (expr);                   \
+  if (!name.ok()) return name.status(); \
   target = std::move(name.value())

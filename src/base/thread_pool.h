@@ -1,7 +1,7 @@
 #pragma once
-// A fixed set of threads that run one phase of work at a time, with a barrier at its end. A decode step
-// has hundreds of phases of microseconds each, so workers spin, then yield, and only sleep when the
-// pool has been idle for a while.
+// A fixed set of threads that run one phase of work at a time, with a barrier at its end. A decode
+// step has hundreds of phases of microseconds each, so workers spin, then yield, and only sleep
+// when the pool has been idle for a while.
 
 #include <atomic>
 #include <cstddef>
