@@ -22,7 +22,7 @@ bool is_aligned(const void* pointer, size_t bytes) {
 TEST(Buffer, IsZeroedAlignedAndWritableToTheEnd) {
   constexpr size_t kHugePage = size_t{2} << 20;
   for (const size_t bytes :
-       {size_t{1}, size_t{4097}, kHugePage - 1, kHugePage, kHugePage + 1, 3 * kHugePage - 5}) {
+       {size_t{3}, size_t{4097}, kHugePage - 1, kHugePage, kHugePage + 1, 3 * kHugePage - 5}) {
     Result<Buffer> buffer = Buffer::allocate(bytes);
     ASSERT_TRUE(buffer.ok());
     EXPECT_EQ(buffer->size(), bytes);
