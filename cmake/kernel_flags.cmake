@@ -14,4 +14,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${avx512_sources} PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
   set_source_files_properties(${amx_sources} PROPERTIES
                               COMPILE_OPTIONS "${avx512_flags};-mamx-tile;-mamx-int8")
+  set(kvikk_foreign_kernels "^$")
+else()
+  # Kernels of another processor, which the compiler here would not understand.
+  set(kvikk_foreign_kernels "/src/kernels/(avx|amx)[^/]*$")
 endif()
