@@ -10,15 +10,19 @@ The reader under test shares no code with that package, so that a misread layout
   types-v2.gguf     the same bytes with version 2 in the header
   values.gguf       metadata of every value type; alignment 64
   split-*.gguf      a set of three files, two tensors in each but the last, which has one
+and the fuzzer's seeds, fuzz/corpus/gguf: a block of each type, values.gguf, a file of a set.
 """
 
 import os
+import shutil
 
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "data", "gguf")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+FOLDER = os.path.join(ROOT, "tests", "data", "gguf")
+SEEDS = os.path.join(ROOT, "fuzz", "corpus", "gguf")
 
 # Type -> where its blocks hold float16 scales. The float types have none.
 SCALES = {
@@ -103,8 +107,21 @@ def write_split():
     finish(writer)
 
 
+def write_seeds():
+    random = np.random.default_rng(2)
+    for kind in SCALES:
+        writer = gguf.GGUFWriter(os.path.join(SEEDS, kind.name.lower() + ".gguf"), "t")
+        size = gguf.GGML_QUANT_SIZES[kind][1]
+        writer.add_tensor("w", rows_of(kind, random)[:, :size].copy(), raw_dtype=kind)
+        finish(writer)
+    for name in ("values.gguf", "split-00001-of-00003.gguf"):
+        shutil.copy(os.path.join(FOLDER, name), SEEDS)
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
+    os.makedirs(SEEDS, exist_ok=True)
     write_types()
     write_values()
     write_split()
+    write_seeds()

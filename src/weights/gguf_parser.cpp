@@ -309,7 +309,7 @@ Status Parser::tensor_bytes(const GgufTensor& tensor, uint64_t& bytes) const {
   for (size_t i = 1; i < tensor.shape.size(); ++i) {
     overflow |= __builtin_mul_overflow(bytes, tensor.shape[i], &bytes);
   }
-  if (overflow || bytes > INT64_MAX) {
+  if (overflow || bytes > kFileBytesMax) {
     return damage("tensor " + quoted(tensor.name) + " has the shape " + shape_text(tensor.shape) +
                   ", which is more than any file can hold" + kDamagedHint);
   }
@@ -330,7 +330,7 @@ Status Parser::place_tensors() {
       return damage("tensor " + quoted(tensor.name) + " has the offset " + grouped(offsets_[i]) +
                     "; it must be a multiple of the alignment, " + grouped(alignment_));
     }
-    if (offsets_[i] > INT64_MAX - data_start - sizes[i]) {
+    if (offsets_[i] > kFileBytesMax) {
       return damage("tensor " + quoted(tensor.name) + " has the offset " + grouped(offsets_[i]) +
                     ", far outside of any file" + kDamagedHint);
     }

@@ -26,6 +26,8 @@ inline constexpr uint64_t kArrayStringsMax = 1 << 22;
 inline constexpr uint64_t kAlignmentMin = 8;  // the format's own
 inline constexpr uint64_t kAlignmentMax = 1 << 24;
 inline constexpr uint64_t kShardsMax = 1024;
+// No file is larger; sums of an offset and a size below it cannot overflow.
+inline constexpr uint64_t kFileBytesMax = uint64_t{1} << 56;
 
 struct Contents {
   uint32_t version = 0;

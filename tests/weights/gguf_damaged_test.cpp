@@ -269,8 +269,12 @@ TEST(GgufDamaged, Dimensions) {
 
 TEST(GgufDamaged, ShapesThatOverflow) {
   const uint64_t half = uint64_t{1} << 32;
-  for (const auto& shape : std::vector<std::vector<uint64_t>>{
-           {half, half}, {kHuge, 32}, {UINT64_MAX}, {half, 4, half, 4}, {uint64_t{1} << 62}}) {
+  for (const auto& shape : std::vector<std::vector<uint64_t>>{{half, half},
+                                                              {kHuge, 32},
+                                                              {UINT64_MAX},
+                                                              {half, 4, half, 4},
+                                                              {uint64_t{1} << 62},
+                                                              {uint64_t{1} << 61}}) {
     GgufBuilder builder;
     builder.tensor("t", shape, 0, "1234");
     expect_damaged(builder, {"tensor 't' has the shape", "more than any file can hold"});
@@ -306,12 +310,16 @@ TEST(GgufDamaged, OffsetsOutOfPlace) {
     builder.tensor_at(offset, "t", {4}, 0, std::string(16, '\0'));
     expect_damaged(builder, {"tensor 't' has the offset", "multiple of the alignment, 32"});
   }
-  for (const uint64_t offset : {kHuge, uint64_t{1} << 20}) {
+  for (const uint64_t offset : {uint64_t{1} << 40, uint64_t{1} << 20}) {
     GgufBuilder builder;
     builder.floats("first", {4});
     builder.tensor_at(offset, "t", {4}, 0, "");
     expect_damaged(builder, {"tensor 't' ends at byte", "damaged or its download"});
   }
+  // Here offset and size fit in 64 bits each, and their sum wraps around into the file.
+  GgufBuilder wrapping;
+  wrapping.tensor_at(uint64_t{1} << 63, "t", {(uint64_t{1} << 61) - 1}, 0, "");
+  expect_damaged(wrapping, {"tensor 't' has the shape", "more than any file can hold"});
   GgufBuilder overflowing;
   overflowing.tensor_at(UINT64_MAX - 31, "t", {4}, 0, "");
   expect_damaged(overflowing, {"tensor 't' has the offset", "far outside"});

@@ -102,6 +102,21 @@ TEST_F(GgufValues, TensorsLieWhereTheAlignmentPutsThem) {
   EXPECT_EQ(file.find_tensor("smal"), nullptr);
 }
 
+TEST(Gguf, AnyAlignmentIsFollowed) {
+  for (const uint32_t alignment : {8u, 16u, 256u, 65536u}) {
+    GgufBuilder builder;
+    builder.alignment = alignment;
+    builder.u32("general.alignment", alignment);
+    builder.tensor("one", {1}, 0, GgufBuilder::number(1.5f));
+    builder.tensor("two", {1}, 0, GgufBuilder::number(2.5f));
+    const std::string bytes = builder.build();
+    const auto file = GgufFile::parse("f", as_bytes(bytes));
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    EXPECT_EQ(element(*file->find_tensor("one"), 0), 1.5f);
+    EXPECT_EQ(element(*file->find_tensor("two"), 0), 2.5f);
+  }
+}
+
 TEST(Gguf, TheFileOutlivesItsCopies) {
   GgufFile copy;
   {
