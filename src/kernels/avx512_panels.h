@@ -5,7 +5,9 @@
 // are compiled for different processors.
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12: false, from _mm512_undefined_ps
+// g++ 12 complains about the _mm512_undefined_ps() inside of its own intrinsics.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
 

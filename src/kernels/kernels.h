@@ -58,7 +58,7 @@ struct MatmulArgs {
 
 inline constexpr size_t matmul_scratch_bytes(size_t k) {
   // Two panels unpacked to bytes, their scales and minima in float32 per 16 k, and a tile of sums.
-  return 32 * k + 2 * (k / 16 + 2) * 32 * 4 + 64 * 1024;
+  return 32 * k + 2 * (k / 16 + 2) * 32 * 4 + 128 * 1024;
 }
 
 enum class RopeStyle : uint8_t {
