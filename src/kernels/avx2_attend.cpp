@@ -103,7 +103,7 @@ __attribute__((always_inline)) inline void step(const uint8_t* lines, size_t str
                                                 const float* factors, size_t factor_stride,
                                                 __m256 (&sum)[kRows][kHalves]) {
   __m256 factor[kRows];
-  if constexpr (kRows <= 3) {  // the numbers stay in registers, line halves pass by
+  if constexpr (kRows <= 3) {     // the numbers stay in registers, line halves pass by
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) factor[r] = _mm256_broadcast_ss(factors + r * factor_stride);
 #pragma GCC unroll 16
@@ -145,7 +145,7 @@ void score_blocks(const Tile& tile, size_t block) {
   for (size_t i = 0; i < lines; ++i) {
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * lines * kLine), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * lines * kLine), _MM_HINT_T1);
     }
     step<Page, 0>(keys, lines * kLine, query, 1, sum);
     if constexpr (Page::kParts == 2) step<Page, 1>(keys, lines * kLine, query + kRows, 1, sum);
@@ -182,44 +182,53 @@ __m256 visible_mask(Visible visible, size_t vector) {
   return _mm256_castsi256_ps(_mm256_and_si256(begun, before_end));
 }
 
+// Scores of one row to weights. Takes the row's maximum so far and returns the new one; `sum` gets
+// the weights' sum by lanes.
+float weigh_row(float* weights, Visible visible, float max_before, __m256& sum) {
+  if (visible.first > 0 || visible.last < static_cast<int>(kPageTokens)) {
+    const __m256 invisible = _mm256_set1_ps(-__builtin_inff());  // weight exactly 0
+    for (size_t v = 0; v < kVectors; ++v) {
+      const __m256 s = _mm256_loadu_ps(weights + v * kLanes);
+      _mm256_storeu_ps(weights + v * kLanes,
+                       _mm256_blendv_ps(invisible, s, visible_mask(visible, v)));
+    }
+  }
+  // The maximum so far stays second: a NaN score leaves it alone and shows in the weight.
+  __m256 largest = _mm256_set1_ps(max_before);
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    largest = _mm256_max_ps(_mm256_loadu_ps(weights + v * kLanes), largest);
+  }
+  const float max_after = reduce_max(largest);
+  const __m256 max = _mm256_set1_ps(max_after);
+  __m256 w[kVectors];
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    w[v] = exp_f32(_mm256_sub_ps(_mm256_loadu_ps(weights + v * kLanes), max));
+    _mm256_storeu_ps(weights + v * kLanes, w[v]);
+  }
+  const __m256 low = _mm256_add_ps(_mm256_add_ps(w[0], w[1]), _mm256_add_ps(w[2], w[3]));
+  const __m256 high = _mm256_add_ps(_mm256_add_ps(w[4], w[5]), _mm256_add_ps(w[6], w[7]));
+  sum = _mm256_add_ps(low, high);
+  return max_after;
+}
+
 // Scores to weights; updates maximum and sums; leaves the factor for acc in tile.rescale.
 void weigh(const Tile& tile) {
-  const __m256 nothing = _mm256_set1_ps(kNothingVisible);
-  alignas(32) float old_max[kLanes] = {};
-  alignas(32) float new_max[kLanes] = {};
-  Visible visible[kTileRows];
+  alignas(32) float shift[kLanes] = {};
+  __m256 added[kTileRows];
   for (size_t r = 0; r < tile.rows; ++r) {
-    visible[r] = {page_token(tile.position, tile.begin[r]), page_token(tile.position, tile.end[r])};
-    __m256 largest = nothing;  // stays second: a NaN score leaves it alone and shows in the weight
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kVectors; ++v) {
-      const __m256 s = _mm256_loadu_ps(tile.weights + r * kPageTokens + v * kLanes);
-      const __m256 seen = _mm256_blendv_ps(nothing, s, visible_mask(visible[r], v));
-      largest = _mm256_max_ps(seen, largest);
-    }
-    const float page_max = reduce_max(largest);
-    old_max[r] = tile.max[r];
-    new_max[r] = page_max > old_max[r] ? page_max : old_max[r];
-    tile.max[r] = new_max[r];
+    const Visible visible = {page_token(tile.position, tile.begin[r]),
+                             page_token(tile.position, tile.end[r])};
+    const float max = weigh_row(tile.weights + r * kPageTokens, visible, tile.max[r], added[r]);
+    shift[r] = tile.max[r] - max;
+    tile.max[r] = max;
   }
-  const __m256 shift = _mm256_sub_ps(_mm256_load_ps(old_max), _mm256_load_ps(new_max));
-  _mm256_storeu_ps(tile.rescale, exp_f32(shift));
+  _mm256_storeu_ps(tile.rescale, exp_f32(_mm256_load_ps(shift)));
   for (size_t r = 0; r < tile.rows; ++r) {
-    const __m256 max = _mm256_set1_ps(new_max[r]);
-    __m256 w[kVectors];
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kVectors; ++v) {
-      float* weight = tile.weights + r * kPageTokens + v * kLanes;
-      const __m256 e = exp_f32(_mm256_sub_ps(_mm256_loadu_ps(weight), max));
-      w[v] = _mm256_and_ps(e, visible_mask(visible[r], v));
-      _mm256_storeu_ps(weight, w[v]);
-    }
-    const __m256 low = _mm256_add_ps(_mm256_add_ps(w[0], w[1]), _mm256_add_ps(w[2], w[3]));
-    const __m256 high = _mm256_add_ps(_mm256_add_ps(w[4], w[5]), _mm256_add_ps(w[6], w[7]));
     float* sums = tile.sums + r * kLanes;
     const __m256 rescale = _mm256_broadcast_ss(tile.rescale + r);
-    _mm256_storeu_ps(sums,
-                     _mm256_fmadd_ps(_mm256_loadu_ps(sums), rescale, _mm256_add_ps(low, high)));
+    _mm256_storeu_ps(sums, _mm256_fmadd_ps(_mm256_loadu_ps(sums), rescale, added[r]));
   }
 }
 
@@ -244,7 +253,7 @@ void add_blocks(const Tile& tile, size_t block) {
   for (size_t i = 0; i < kPageTokens / Page::kParts; ++i) {
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * kLine), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * kLine), _MM_HINT_T1);
     }
     step<Page, 0>(values, kLine, weight, kPageTokens, sum);
     if constexpr (Page::kParts == 2) step<Page, 1>(values, kLine, weight + 1, kPageTokens, sum);

@@ -22,6 +22,9 @@ constexpr size_t kLanes = 16;
 constexpr size_t kLine = 64;
 constexpr size_t kTileRows = 12;
 constexpr float kNothingVisible = -1e30f;
+// Memory is asked for half a page ahead, into the second-level cache: with keys underway the page's
+// values, with values underway the next page's keys. A second prefetch fetches from there.
+constexpr size_t kNearBytes = 8 * kLine;
 
 // A line holds 16 lanes x kParts consecutive steps of the sum: dims of a key, tokens of a value.
 struct BFloat16Page {
@@ -94,7 +97,6 @@ void score_blocks(const Tile& tile, size_t block) {
     for (size_t b = 0; b < kBlocks; ++b) sum[r][b] = _mm512_setzero_ps();
   }
   const auto step = [&]<size_t kPart>() __attribute__((always_inline)) {
-    asm volatile("" ::: "memory");  // keeps the next step's loads from moving up and spilling
     __m512 key[kBlocks];
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
@@ -110,8 +112,9 @@ void score_blocks(const Tile& tile, size_t block) {
   for (size_t i = 0; i < lines; ++i) {
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * lines * kLine), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * lines * kLine), _MM_HINT_T1);
     }
+    _mm_prefetch(reinterpret_cast<const char*>(keys + kNearBytes), _MM_HINT_T0);
     step.template operator()<0>();
     if constexpr (Page::kParts == 2) step.template operator()<1>();
     keys += kLine;
@@ -211,7 +214,6 @@ void add_blocks(const Tile& tile, size_t block) {
     }
   }
   const auto step = [&]<size_t kPart>() __attribute__((always_inline)) {
-    asm volatile("" ::: "memory");  // as above
     __m512 value[kBlocks];
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
@@ -227,8 +229,9 @@ void add_blocks(const Tile& tile, size_t block) {
   for (size_t i = 0; i < kPageTokens / Page::kParts; ++i) {
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * kLine), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b * kLine), _MM_HINT_T1);
     }
+    _mm_prefetch(reinterpret_cast<const char*>(values + kNearBytes), _MM_HINT_T0);
     step.template operator()<0>();
     if constexpr (Page::kParts == 2) step.template operator()<1>();
     values += stride;
