@@ -189,13 +189,15 @@ Result<std::vector<TokenId>> evaluate_logits(Engine& engine, const LogitsRequest
     }
     const bool last = first + count == n;
     const bool for_greedy = last && request.greedy > 0;
-    if (for_greedy) outputs.push_back(static_cast<uint32_t>(count - 1));
-    TRY(feeder.feed(request.tokens.subspan(first, count), outputs));
+    const auto last_row = static_cast<uint32_t>(count - 1);
+    if (for_greedy && (outputs.empty() || outputs.back() != last_row)) outputs.push_back(last_row);
+    const size_t last_output = outputs.size() - 1;
+    TRY(feeder.feed(request.tokens.subspan(first, count), std::move(outputs)));
     for (size_t i = 0; i < wanted; ++i) {
       if (stopped()) return cancelled("stopped");
       TRY(request.row(next + i, feeder.logits(i)));
     }
-    if (for_greedy) best = best_token(feeder.logits(wanted));
+    if (for_greedy) best = best_token(feeder.logits(last_output));
     next += wanted;
   }
   std::vector<TokenId> greedy;

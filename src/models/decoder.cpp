@@ -115,6 +115,10 @@ void Model::forward(Compute& compute, const Batch& batch) {
     }
   }
   CHECK(row == batch.tokens.size());
+  for (size_t i = 0; i < batch.output_rows.size(); ++i) {
+    CHECK(batch.output_rows[i] < row);
+    CHECK(i == 0 || batch.output_rows[i] > batch.output_rows[i - 1]);
+  }
   embed(compute, batch);
   fill_rope_tables(compute, batch);
   for (size_t layer = 0; layer < config_.layers; ++layer) {
@@ -127,7 +131,6 @@ void Model::forward(Compute& compute, const Batch& batch) {
 void Model::embed(Compute& compute, const Batch& batch) {
   const GgufTensor& tensor = *weights_.embedding;
   const size_t row_size = row_bytes(tensor.type, config_.hidden);
-  in_.shape(batch.tokens.size(), config_.hidden);
   compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
     float* x = x_.as<float>() + r * config_.hidden;
     const auto token = static_cast<size_t>(batch.tokens[r]);

@@ -50,7 +50,7 @@ Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, Thr
 struct Batch {
   std::vector<TokenId> tokens;        // [rows]
   std::vector<Span> spans;            // reserve() done, advance() not yet
-  std::vector<uint32_t> output_rows;  // rows whose final hidden state is wanted
+  std::vector<uint32_t> output_rows;  // ascending; rows whose final hidden state is wanted
 
   void clear() {
     tokens.clear();
