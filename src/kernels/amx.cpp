@@ -6,7 +6,7 @@
 // larger one (three to four vector operations for each row of a tile).
 
 #include "kernels/avx512_matmul.h"
-#include "kernels/avx512_panels.h"
+#include "kernels/avx512_unpack.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::amx {
@@ -18,9 +18,6 @@ using namespace avx512;  // NOLINT: the formats, internal to this file
 constexpr size_t kRowsMin = 9;  // below, AVX-512 is faster
 constexpr size_t kBatch = 4;    // groups whose dots wait in the L1 cache
 constexpr size_t kBlocks = 2;   // blocks of rows at once
-constexpr size_t kGroupCodes = kQuads * kLine;
-constexpr size_t kChunk = 64;  // groups that are unpacked at once, a multiple of 8
-constexpr size_t kAheadBytes = 2048;
 
 // The tile registers: sums of block b and panel p at 2 b + p, A of block b, B of panel p.
 constexpr int kA = 4, kB = 6;
@@ -74,48 +71,13 @@ void configure(size_t rows0, size_t rows1, int parts) {
   load_config(config);
 }
 
-// P panels, a chunk of their groups, unpacked.
+// What lies in args.scratch.
 template <class F, size_t P>
-struct Unpacked {
-  static constexpr size_t kParts = F::kParts;
-
-  int8_t codes[kChunk][P][kGroupCodes];  // code - zero point
-  float scales[kChunk][kParts][P][kLanes];
-  float minimums[F::kHasMin ? kChunk : 1][P][kLanes];
-  int32_t dots[kBatch][kParts][kBlocks][P][kBlock][kLanes];
-  float f[kBlocks][kBlock][P][kLanes];  // of the groups so far; y's stride may thrash the cache
+struct Scratch {
+  Unpacked<F, P> w;  // signed
+  int32_t dots[kBatch][F::kParts][kBlocks][P][kBlock][kLanes];
+  float f[kBlocks][kBlock][P][kLanes];
 };
-
-template <class F, size_t P>
-void unpack(const MatmulArgs& args, size_t panel, size_t group_begin, size_t groups,
-            Unpacked<F, P>& out) {
-  const __m512i zero = _mm512_set1_epi8(static_cast<char>(F::kZero));
-  constexpr size_t kGroupBytes = F::kUnitBytes / F::kUnitGroups;
-  const uint8_t* const panels = args.panels + panel * args.panel_bytes;
-  for (size_t g = 0; g < groups; ++g) {
-    const size_t from = group_begin + g;
-    const uint8_t* unit = panels + from / F::kUnitGroups * F::kUnitBytes;
-    const size_t i = from % F::kUnitGroups;
-    for (size_t p = 0; p < P; ++p, unit += args.panel_bytes) {
-#pragma GCC unroll 16
-      for (size_t line = 0; line < kGroupBytes; line += kLine) {
-        _mm_prefetch(reinterpret_cast<const char*>(unit + i * kGroupBytes + kAheadBytes + line),
-                     _MM_HINT_T0);
-      }
-      __m512i q[kQuads];
-      F::quads(unit, i, q);
-#pragma GCC unroll 8
-      for (size_t j = 0; j < kQuads; ++j) {
-        _mm512_store_si512(&out.codes[g][p][j * kLine], _mm512_sub_epi8(q[j], zero));
-      }
-#pragma GCC unroll 2
-      for (size_t h = 0; h < F::kParts; ++h) {
-        _mm512_store_ps(out.scales[g][h][p], F::scale(unit, i, static_cast<int>(h)));
-      }
-      if (F::kHasMin) _mm512_store_ps(out.minimums[g][p], F::minimum(unit, i));
-    }
-  }
-}
 
 // Groups [begin, begin + count) of all panels and blocks.
 struct Batch {
@@ -133,17 +95,17 @@ inline void next_product(void* previous) {
 // The dots of a batch. A product is stored only when its tile is needed again: storing it at once
 // would wait for it.
 template <class F, size_t P, size_t B>
-void multiply_batch(Unpacked<F, P>& w, const Batch& batch, const ActivationRows (&x)[B]) {
+void multiply_batch(Scratch<F, P>& s, const Batch& batch, const ActivationRows (&x)[B]) {
   constexpr size_t kParts = F::kParts;
   int32_t(*previous)[P][kBlock][kLanes] = nullptr;
   for (size_t i = 0; i < batch.count; ++i) {
     const size_t g = batch.begin + i;
 #pragma GCC unroll 2
     for (size_t h = 0; h < kParts; ++h) {
-      const int8_t* codes = w.codes[g][0] + h * (kGroupCodes / kParts);
+      const size_t quad = h * kQuads / kParts;
       load_tile<kA>(x[0].codes + g * x[0].stride * kGroupK + h * 16, kGroupK);
-      load_tile<kB>(codes, kLine);
-      if constexpr (P == 2) load_tile<kB + 1>(codes + kGroupCodes, kLine);
+      load_tile<kB>(s.w.codes[g][0][quad], kLine);
+      if constexpr (P == 2) load_tile<kB + 1>(s.w.codes[g][1][quad], kLine);
       next_product<0, kA, kB>(previous == nullptr ? nullptr : previous[0][0]);
       if constexpr (P == 2) next_product<1, kA, kB + 1>(previous ? previous[0][1] : nullptr);
       if constexpr (B == 2) {
@@ -151,7 +113,7 @@ void multiply_batch(Unpacked<F, P>& w, const Batch& batch, const ActivationRows 
         next_product<2, kA + 1, kB>(previous ? previous[1][0] : nullptr);
         if constexpr (P == 2) next_product<3, kA + 1, kB + 1>(previous ? previous[1][1] : nullptr);
       }
-      previous = w.dots[i][h];
+      previous = s.dots[i][h];
     }
   }
   store_tile<0>(previous[0][0]);
@@ -162,13 +124,13 @@ void multiply_batch(Unpacked<F, P>& w, const Batch& batch, const ActivationRows 
 
 // The float part of a batch for M rows of block b.
 template <class F, size_t P, size_t M>
-void combine_rows(Unpacked<F, P>& w, const Batch& batch, const ActivationRows& x, size_t b,
+void combine_rows(Scratch<F, P>& s, const Batch& batch, const ActivationRows& x, size_t b,
                   size_t row) {
   __m512 f[P][M];
 #pragma GCC unroll 8
   for (size_t r = 0; r < M; ++r) {
 #pragma GCC unroll 2
-    for (size_t p = 0; p < P; ++p) f[p][r] = _mm512_load_ps(w.f[b][row + r][p]);
+    for (size_t p = 0; p < P; ++p) f[p][r] = _mm512_load_ps(s.f[b][row + r][p]);
   }
   for (size_t i = 0; i < batch.count; ++i) {
     const size_t g = batch.begin + i;
@@ -180,10 +142,10 @@ void combine_rows(Unpacked<F, P>& w, const Batch& batch, const ActivationRows& x
         const __m512 scale = _mm512_set1_ps(scales[r]);
 #pragma GCC unroll 2
         for (size_t p = 0; p < P; ++p) {
-          const __m512i dots = _mm512_load_si512(w.dots[i][h][b][p][row + r]);
+          const __m512i dots = _mm512_load_si512(s.dots[i][h][b][p][row + r]);
           f[p][r] =
               _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots),
-                              _mm512_mul_ps(_mm512_load_ps(w.scales[g][h][p]), scale), f[p][r]);
+                              _mm512_mul_ps(_mm512_load_ps(s.w.scales[g][h][p]), scale), f[p][r]);
         }
       }
     }
@@ -194,7 +156,7 @@ void combine_rows(Unpacked<F, P>& w, const Batch& batch, const ActivationRows& x
         const __m512 sum = _mm512_set1_ps(sums[r]);
 #pragma GCC unroll 2
         for (size_t p = 0; p < P; ++p) {
-          f[p][r] = _mm512_fmadd_ps(_mm512_load_ps(w.minimums[g][p]), sum, f[p][r]);
+          f[p][r] = _mm512_fmadd_ps(_mm512_load_ps(s.w.minimums[g][p]), sum, f[p][r]);
         }
       }
     }
@@ -202,16 +164,16 @@ void combine_rows(Unpacked<F, P>& w, const Batch& batch, const ActivationRows& x
 #pragma GCC unroll 8
   for (size_t r = 0; r < M; ++r) {
 #pragma GCC unroll 2
-    for (size_t p = 0; p < P; ++p) _mm512_store_ps(w.f[b][row + r][p], f[p][r]);
+    for (size_t p = 0; p < P; ++p) _mm512_store_ps(s.f[b][row + r][p], f[p][r]);
   }
 }
 
 template <class F, size_t P>
-void combine_block(Unpacked<F, P>& w, const Batch& batch, const ActivationRows& x, size_t b) {
+void combine_block(Scratch<F, P>& s, const Batch& batch, const ActivationRows& x, size_t b) {
   size_t row = 0;
-  for (; row + 8 <= x.stride; row += 8) combine_rows<F, P, 8>(w, batch, x, b, row);
-  for (; row + 2 <= x.stride; row += 2) combine_rows<F, P, 2>(w, batch, x, b, row);
-  if (row < x.stride) combine_rows<F, P, 1>(w, batch, x, b, row);
+  for (; row + 8 <= x.stride; row += 8) combine_rows<F, P, 8>(s, batch, x, b, row);
+  for (; row + 2 <= x.stride; row += 2) combine_rows<F, P, 2>(s, batch, x, b, row);
+  if (row < x.stride) combine_rows<F, P, 1>(s, batch, x, b, row);
 }
 
 // A block from `group_begin` on; its stride is the number of its rows.
@@ -223,13 +185,13 @@ ActivationRows block_at(const QuantizedRows& x, size_t block, size_t group_begin
 
 // P panels times B blocks, over the unpacked groups. y is read too unless this is the first chunk.
 template <class F, size_t P, size_t B>
-void multiply_blocks(Unpacked<F, P>& w, size_t groups, const ActivationRows (&x)[B], bool first,
+void multiply_blocks(Scratch<F, P>& s, size_t groups, const ActivationRows (&x)[B], bool first,
                      float* y, size_t y_stride) {
   for (size_t b = 0; b < B; ++b) {
     for (size_t r = 0; r < x[b].stride; ++r) {
       const float* from = y + (b * kBlock + r) * y_stride;
       for (size_t p = 0; p < P; ++p) {
-        _mm512_store_ps(w.f[b][r][p],
+        _mm512_store_ps(s.f[b][r][p],
                         first ? _mm512_setzero_ps() : _mm512_loadu_ps(from + p * kLanes));
       }
     }
@@ -237,14 +199,14 @@ void multiply_blocks(Unpacked<F, P>& w, size_t groups, const ActivationRows (&x)
   for (Batch batch = {0, 0}; batch.begin < groups; batch.begin += batch.count) {
     const size_t left = groups - batch.begin;
     batch.count = left < kBatch ? left : kBatch;
-    multiply_batch<F, P, B>(w, batch, x);
-    for (size_t b = 0; b < B; ++b) combine_block(w, batch, x[b], b);
+    multiply_batch<F, P, B>(s, batch, x);
+    for (size_t b = 0; b < B; ++b) combine_block(s, batch, x[b], b);
   }
   for (size_t b = 0; b < B; ++b) {
     for (size_t r = 0; r < x[b].stride; ++r) {
       float* to = y + (b * kBlock + r) * y_stride;
       for (size_t p = 0; p < P; ++p) {
-        _mm512_storeu_ps(to + p * kLanes, _mm512_load_ps(w.f[b][r][p]));
+        _mm512_storeu_ps(to + p * kLanes, _mm512_load_ps(s.f[b][r][p]));
       }
     }
   }
@@ -252,8 +214,8 @@ void multiply_blocks(Unpacked<F, P>& w, size_t groups, const ActivationRows (&x)
 
 template <class F, size_t P>
 void multiply_panels(const MatmulArgs& args, size_t panel, size_t group_begin, size_t groups) {
-  auto& w = *reinterpret_cast<Unpacked<F, P>*>(args.scratch);
-  unpack(args, panel, group_begin, groups, w);
+  auto& s = *reinterpret_cast<Scratch<F, P>*>(args.scratch);
+  unpack<F, P, true>(args, panel, group_begin, groups, s.w);
   const bool first = group_begin == 0;
   size_t row = 0;
   size_t configured = 0;  // rows of the second block
@@ -262,13 +224,13 @@ void multiply_panels(const MatmulArgs& args, size_t panel, size_t group_begin, s
                                  block_at(args.quantized, row + kBlock, group_begin)};
     if (configured != x[1].stride) configure(kBlock, x[1].stride, F::kParts);
     configured = x[1].stride;
-    multiply_blocks<F, P, 2>(w, groups, x, first, args.y + row * args.y_stride + panel * kLanes,
+    multiply_blocks<F, P, 2>(s, groups, x, first, args.y + row * args.y_stride + panel * kLanes,
                              args.y_stride);
   }
   if (row < args.rows) {
     const ActivationRows x[1] = {block_at(args.quantized, row, group_begin)};
     configure(x[0].stride, kBlock, F::kParts);
-    multiply_blocks<F, P, 1>(w, groups, x, first, args.y + row * args.y_stride + panel * kLanes,
+    multiply_blocks<F, P, 1>(s, groups, x, first, args.y + row * args.y_stride + panel * kLanes,
                              args.y_stride);
   }
 }
@@ -276,14 +238,13 @@ void multiply_panels(const MatmulArgs& args, size_t panel, size_t group_begin, s
 template <class F, void (*kFewRows)(const MatmulArgs&)>
 void matmul(const MatmulArgs& args) {
   if (args.rows < kRowsMin) return kFewRows(args);
-  // Chunk by chunk of k, so that the activations of a chunk stay in the L2 cache over the panels.
-  const size_t groups = args.k / kGroupK;
-  for (size_t begin = 0; begin < groups; begin += kChunk) {
-    const size_t count = groups - begin < kChunk ? groups - begin : kChunk;
-    size_t p = args.panel_begin;
-    for (; p + 2 <= args.panel_end; p += 2) multiply_panels<F, 2>(args, p, begin, count);
-    if (p < args.panel_end) multiply_panels<F, 1>(args, p, begin, count);
-  }
+  for_each_chunk(args, [&](size_t panel, size_t panels, size_t group_begin, size_t groups) {
+    if (panels == 2) {
+      multiply_panels<F, 2>(args, panel, group_begin, groups);
+    } else {
+      multiply_panels<F, 1>(args, panel, group_begin, groups);
+    }
+  });
   release_tiles();
 }
 

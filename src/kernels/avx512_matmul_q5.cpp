@@ -2,7 +2,7 @@
 
 #include "kernels/avx512_matmul.h"
 
-#include "kernels/avx512_matmul_quantized.h"
+#include "kernels/avx512_matmul_tile.h"
 
 namespace kvikk::avx512 {
 

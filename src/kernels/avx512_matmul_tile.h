@@ -1,0 +1,136 @@
+#pragma once
+// Products of quantized panels with many rows: two panels are unpacked once (avx512_unpack.h) and
+// all rows run over them, eight at a time, with the 2 x 8 sums of a group in registers. Gives the
+// same bits as the kernel for few rows.
+
+#include "kernels/avx512_matmul_rows.h"
+#include "kernels/avx512_unpack.h"
+
+namespace kvikk::avx512 {
+
+namespace {
+
+constexpr size_t kTileRowsMin = 17;  // from here on unpacking once pays
+
+// What lies in args.scratch.
+template <class F, size_t P>
+struct TileScratch {
+  Unpacked<F, P> w;
+  float f[P][kRowsMax][kLanes];
+};
+
+// f [P][M][16] += P unpacked panels times M rows of x, which starts at the first group.
+template <class F, size_t P, size_t M>
+void tile_kernel(const Unpacked<F, P>& w, size_t groups, const ActivationRows& x,
+                 float (&f)[P][kRowsMax][kLanes]) {
+  constexpr size_t kDots = kQuads / F::kParts;
+  const int8_t* codes = x.codes;
+  const float* scales = x.scales;
+  const int32_t* row_sums = x.sums;
+  const float* weighted_sums = x.weighted_sums;
+  for (size_t g = 0; g < groups; ++g) {
+#pragma GCC unroll 2
+    for (size_t h = 0; h < F::kParts; ++h) {
+      __m512i sums[P][M];
+#pragma GCC unroll 8
+      for (size_t r = 0; r < M; ++r) {
+        sums[0][r] = dot_start<F>(row_sums + 2 * r, static_cast<int>(h));
+        sums[P - 1][r] = sums[0][r];
+      }
+#pragma GCC unroll 8
+      for (size_t j = h * kDots; j < (h + 1) * kDots; ++j) {
+        const __m512i q0 = _mm512_load_si512(w.codes[g][0][j]);
+        const __m512i q1 = _mm512_load_si512(w.codes[g][P - 1][j]);
+#pragma GCC unroll 8
+        for (size_t r = 0; r < M; ++r) {
+          const __m512i quad =
+              _mm512_set1_epi32(*reinterpret_cast<const Quad*>(codes + r * kGroupK + j * 4));
+          dot_quad(sums[0][r], q0, quad);
+          if (P == 2) dot_quad(sums[P - 1][r], q1, quad);
+        }
+      }
+#pragma GCC unroll 8
+      for (size_t r = 0; r < M; ++r) {
+        const __m512 scale = _mm512_set1_ps(scales[r]);
+#pragma GCC unroll 2
+        for (size_t p = 0; p < P; ++p) {
+          __m512 value = _mm512_load_ps(f[p][r]);
+          value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[p][r]),
+                                  _mm512_mul_ps(_mm512_load_ps(w.scales[g][h][p]), scale), value);
+          if (F::kHasMin) {
+            value = _mm512_fmadd_ps(_mm512_load_ps(w.minimums[g][p]),
+                                    _mm512_set1_ps(weighted_sums[r]), value);
+          }
+          _mm512_store_ps(f[p][r], value);
+        }
+      }
+      asm volatile("" ::: "memory");  // or the compiler holds f in registers and spills the sums
+    }
+    codes += x.stride * kGroupK;
+    scales += x.stride;
+    row_sums += 2 * x.stride;
+    weighted_sums += x.stride;
+  }
+}
+
+// M rows from `row` on. The sums of the chunks before this one come from y.
+template <class F, size_t P, size_t M>
+void tile_rows(const MatmulArgs& args, TileScratch<F, P>& scratch, size_t panel, size_t row,
+               size_t group_begin, size_t groups) {
+  float* const y = args.y + row * args.y_stride + panel * kLanes;
+  for (size_t r = 0; r < M; ++r) {
+    for (size_t p = 0; p < P; ++p) {
+      const float* from = y + r * args.y_stride + p * kLanes;
+      _mm512_store_ps(scratch.f[p][r],
+                      group_begin == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(from));
+    }
+  }
+  ActivationRows x = rows_at(args.quantized, row);
+  x.codes += group_begin * x.stride * kGroupK;
+  x.scales += group_begin * x.stride;
+  x.sums += 2 * group_begin * x.stride;
+  x.weighted_sums += group_begin * x.stride;
+  tile_kernel<F, P, M>(scratch.w, groups, x, scratch.f);
+  for (size_t r = 0; r < M; ++r) {
+    for (size_t p = 0; p < P; ++p) {
+      _mm512_storeu_ps(y + r * args.y_stride + p * kLanes, _mm512_load_ps(scratch.f[p][r]));
+    }
+  }
+}
+
+template <class F, size_t P>
+void tile_panels(const MatmulArgs& args, size_t panel, size_t group_begin, size_t groups) {
+  auto& scratch = *reinterpret_cast<TileScratch<F, P>*>(args.scratch);
+  unpack<F, P, false>(args, panel, group_begin, groups, scratch.w);
+  for (size_t row = 0; row < args.rows;) {
+    const size_t left = args.rows - row;
+    const size_t in_block = kBlock - row % kBlock;
+    const size_t run = left < in_block ? left : in_block;
+    if (run >= 8) {
+      tile_rows<F, P, 8>(args, scratch, panel, row, group_begin, groups);
+      row += 8;
+    } else if (run >= 4) {
+      tile_rows<F, P, 4>(args, scratch, panel, row, group_begin, groups);
+      row += 4;
+    } else {
+      tile_rows<F, P, 1>(args, scratch, panel, row, group_begin, groups);
+      row += 1;
+    }
+  }
+}
+
+template <class F>
+void quantized_matmul(const MatmulArgs& args) {
+  if (args.rows < kTileRowsMin) return rows_matmul<F>(args);
+  for_each_chunk(args, [&](size_t panel, size_t panels, size_t group_begin, size_t groups) {
+    if (panels == 2) {
+      tile_panels<F, 2>(args, panel, group_begin, groups);
+    } else {
+      tile_panels<F, 1>(args, panel, group_begin, groups);
+    }
+  });
+}
+
+}  // namespace
+
+}  // namespace kvikk::avx512
