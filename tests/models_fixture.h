@@ -1,0 +1,96 @@
+#pragma once
+// Loads the tiny models of tests/data for tests of models/ and engine/.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "models/registry.h"
+
+namespace kvikk {
+
+inline std::vector<float> read_floats(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
+  return floats;
+}
+
+// Every kernel level that this machine has, scalar first.
+inline std::vector<CpuFeatures> levels_here() {
+  const CpuFeatures here = detect_cpu_features();
+  std::vector<CpuFeatures> levels = {CpuFeatures{}};
+  if (here.avx2) levels.push_back({true, false, false});
+  if (here.avx512_vnni) levels.push_back({true, true, false});
+  if (here.amx_int8) levels.push_back({true, true, true});
+  return levels;
+}
+
+inline double kl_divergence(const float* base, const float* test, size_t n) {
+  const auto log_sum = [n](const float* x) {
+    double max = -INFINITY;
+    for (size_t i = 0; i < n; ++i) max = std::fmax(max, static_cast<double>(x[i]));
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - max);
+    return max + std::log(sum);
+  };
+  const double base_sum = log_sum(base);
+  const double test_sum = log_sum(test);
+  double kl = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double p = static_cast<double>(base[i]) - base_sum;
+    kl += std::exp(p) * (p - (static_cast<double>(test[i]) - test_sum));
+  }
+  return kl;
+}
+
+struct LoadedModel {
+  std::unique_ptr<Compute> compute;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Model> model;
+};
+
+struct TestLoad {
+  bool exact = false;
+  int threads = 2;
+  size_t rows_max = 128;
+  size_t context = 512;
+};
+
+// A null model when anything failed.
+inline LoadedModel load_model(const std::string& path, const CpuFeatures& features, TestLoad how) {
+  LoadedModel loaded;
+  auto file = GgufFile::open(path);
+  if (!file.ok()) return loaded;
+  auto shared = std::make_shared<const GgufFile>(std::move(*file));
+  auto def = find_model_def(*shared);
+  if (!def.ok()) return loaded;
+  auto config = (*def)->read_config(*shared);
+  if (!config.ok()) return loaded;
+  const size_t widest =
+      std::max({config->hidden, config->heads * config->head_dim, config->feed_forward});
+  auto compute = Compute::create(make_kernels(features), how.threads, widest, Attention::kTileRows,
+                                 config->head_dim);
+  if (!compute.ok()) return loaded;
+  loaded.compute = std::move(*compute);
+  auto weights =
+      load_weights(*shared, *config, loaded.compute->pool(), {.exact = how.exact, .progress = {}});
+  if (!weights.ok()) return loaded;
+  const KvShape shape = Model::kv_shape(*config, how.exact ? KvFormat::kF32 : KvFormat::kBF16);
+  auto pool = PagePool::create(shape, std::vector<size_t>(shape.groups.size(), 40));
+  if (!pool.ok()) return loaded;
+  loaded.pool = std::make_unique<PagePool>(std::move(*pool));
+  auto model = Model::create(shared, *config, std::move(*weights), *loaded.compute, how.rows_max,
+                             how.context);
+  if (model.ok()) loaded.model = std::move(*model);
+  return loaded;
+}
+
+}  // namespace kvikk
