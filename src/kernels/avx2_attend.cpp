@@ -103,7 +103,7 @@ __attribute__((always_inline)) inline void step(const uint8_t* lines, size_t str
                                                 const float* factors, size_t factor_stride,
                                                 __m256 (&sum)[kRows][kHalves]) {
   __m256 factor[kRows];
-  if constexpr (kRows <= 3) {     // the numbers stay in registers, line halves pass by
+  if constexpr (kRows <= 3) {  // the numbers stay in registers, line halves pass by
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) factor[r] = _mm256_broadcast_ss(factors + r * factor_stride);
 #pragma GCC unroll 16
