@@ -1,9 +1,9 @@
 // Attention over KV pages for AVX-512, decode and prefill alike. Rows (queries that share the KV
 // head) are taken in tiles of up to 12: a tile shares every load of a key or value line. All
 // arithmetic is float32; bfloat16 keys and values are widened in registers, which is exact. The
-// bfloat16 dot product was tried and dropped: it would need the query and the weights in two parts
-// each to be as accurate, then costs as much as the fused multiply-adds, and on some processors
-// runs at a quarter of their rate.
+// bfloat16 dot product is no help: to be as accurate it needs the query and the weights in two
+// parts each, then costs as many instructions as the fused multiply-adds, and it runs at half their
+// rate or a quarter on some processors (Sapphire Rapids: 1.65 against 6.5 G/s).
 //
 // Row invariance: each row has its own accumulators, and the order of the operations on them does
 // not depend on the size of the tile.
