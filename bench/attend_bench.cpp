@@ -6,7 +6,6 @@
 //   bench_attend_bench --benchmark_filter=decode --benchmark_repetitions=5
 
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
 
 #include <cstring>
 #include <string>
@@ -122,18 +121,16 @@ void read(benchmark::State& state, const Shape& shape, KvFormat format, size_t c
   const auto work = [&](size_t thread) {
     const size_t quarter = cache.size() / threads / 4 / 64 * 64;
     const uint8_t* p = cache.data() + thread * (cache.size() / threads);
-    __m128i sum[4] = {};
+    uint64_t sum = 0;
     for (size_t i = 0; i < quarter; i += 64) {
-      for (size_t s = 0; s < 4; ++s) {
-        sum[s] = _mm_xor_si128(
-            sum[s], _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + s * quarter + i)));
-        _mm_prefetch(reinterpret_cast<const char*>(p + s * quarter + i + 1024), _MM_HINT_T0);
+      for (size_t stream = 0; stream < 4; ++stream) {
+        uint64_t line[8];
+        std::memcpy(line, p + stream * quarter + i, sizeof(line));
+        for (const uint64_t word : line) sum ^= word;
+        __builtin_prefetch(p + stream * quarter + i + 1024);
       }
     }
-    benchmark::DoNotOptimize(sum[0]);
-    benchmark::DoNotOptimize(sum[1]);
-    benchmark::DoNotOptimize(sum[2]);
-    benchmark::DoNotOptimize(sum[3]);
+    benchmark::DoNotOptimize(sum);
   };
   for (auto _ : state) {
     std::vector<std::thread> others;
