@@ -96,7 +96,9 @@ Status size_cache(const KvShape& shape, const ModelConfig& config, EngineOptions
                      std::to_string(budget >> 20));
   }
   options.context = static_cast<int32_t>(context);
-  size_t sequences = parallel;
+  // As much again for the prefix cache, where there is room: a follow-up question finds its
+  // conversation.
+  size_t sequences = 2 * parallel;
   while (sequences > 1 && bytes_for(context, sequences) > budget) --sequences;
   slabs.clear();
   for (size_t g = 0; g < shape.groups.size(); ++g) {

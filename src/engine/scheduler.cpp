@@ -96,8 +96,9 @@ void Scheduler::start_waiting() {
 
 void Scheduler::add_span(Sequence& sequence, size_t rows) {
   // Reservation guarantees the room; what only the prefix cache holds is taken back.
-  const size_t slabs = rows / kPageTokens + 3;
-  for (size_t g = 0; g < reserved_.size(); ++g) prefixes_.make_free(g, slabs);
+  for (size_t g = 0; g < reserved_.size(); ++g) {
+    prefixes_.make_free(g, sequence.kv.slabs_to_reserve(g, rows));
+  }
   const Status status = sequence.kv.reserve(rows);
   if (!status.ok()) {
     sequence.end(FinishReason::kFailed, status.message());
@@ -160,10 +161,7 @@ bool Scheduler::step() {
   for (auto& sequence : running_) {
     if (sequence->cancelled) sequence->end(FinishReason::kCancelled);
   }
-  std::erase_if(running_, [&](std::unique_ptr<Sequence>& sequence) {
-    if (sequence->finished) finish(*sequence), unreserve(*sequence);
-    return sequence->finished;
-  });
+  collect_finished();
   plan();
   if (!batch_.tokens.empty()) {
     model_.forward(compute_, batch_);
@@ -180,11 +178,17 @@ bool Scheduler::step() {
     }
     sample_outputs();
   }
-  std::erase_if(running_, [&](std::unique_ptr<Sequence>& sequence) {
-    if (sequence->finished) finish(*sequence), unreserve(*sequence);
-    return sequence->finished;
-  });
+  collect_finished();
   return !idle();
+}
+
+void Scheduler::collect_finished() {
+  std::erase_if(running_, [&](std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->finished) return false;
+    unreserve(*sequence);
+    finish(*sequence);
+    return true;
+  });
 }
 
 void Scheduler::finish(Sequence& sequence) {

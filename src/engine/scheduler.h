@@ -56,6 +56,7 @@ class Scheduler {
   void plan();
   void add_span(Sequence& sequence, size_t rows);
   void sample_outputs();
+  void collect_finished();
   void finish(Sequence& sequence);
 
   Compute& compute_;

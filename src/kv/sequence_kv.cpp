@@ -34,6 +34,15 @@ void SequenceKv::release_all() {
   groups_.clear();
 }
 
+size_t SequenceKv::slabs_to_reserve(size_t group, size_t tokens) const {
+  const std::vector<SlabId>& slabs = groups_[group];
+  const size_t needed = (length_ + tokens + kPageTokens - 1) / kPageTokens;
+  const size_t first_written = length_ / kPageTokens;
+  const bool shared =
+      first_written < slabs.size() && pool_->references(group, slabs[first_written]) > 1;
+  return needed - std::min(needed, slabs.size()) + (shared ? 1 : 0);
+}
+
 Status SequenceKv::reserve(size_t tokens) {
   const size_t needed = (length_ + tokens + kPageTokens - 1) / kPageTokens;
   for (size_t g = 0; g < groups_.size(); ++g) {

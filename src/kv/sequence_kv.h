@@ -28,6 +28,8 @@ class SequenceKv {
   // does not change until advance(). Errors: kExhausted; then nothing has changed but slabs already
   // taken.
   Status reserve(size_t tokens);
+  // Slabs of a group that reserve(tokens) will take.
+  size_t slabs_to_reserve(size_t group, size_t tokens) const;
   void advance(size_t tokens);
 
   // Forgets all tokens from `length` on. Precondition: can_truncate(length).
