@@ -182,7 +182,8 @@ Spec parse_spec(std::string_view text) {
     return here;
   };
   const size_t first = text.empty() ? 0 : code_point_at(text, 0).bytes;
-  if (text.size() > first && first > 0 && is_align(text[first])) {
+  const bool has_fill = text.size() > first && first > 0 && is_align(text[first]);
+  if (has_fill) {
     spec.fill = text.substr(0, first);
     spec.align = text[first];
     text.remove_prefix(first + 1);
@@ -195,9 +196,9 @@ Spec parse_spec(std::string_view text) {
     text.remove_prefix(1);
   }
   spec.alternate = skip("#");
-  if (skip("0") && spec.align == '\0') {
+  if (!has_fill && skip("0")) {
     spec.fill = "0";
-    spec.align = '=';
+    if (spec.align == '\0') spec.align = '=';
   }
   digits(spec.width);
   spec.comma = skip(",");

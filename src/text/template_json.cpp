@@ -180,7 +180,7 @@ class JsonWriter {
 
   bool is_plain(char c) const {
     const auto byte = static_cast<unsigned char>(c);
-    return byte >= 0x20 && c != '"' && c != '\\' && (byte < 0x80 || !layout_.ascii_only);
+    return byte >= 0x20 && c != '"' && c != '\\' && (byte < 0x7F || !layout_.ascii_only);
   }
 
   void escape(uint32_t c) {

@@ -252,11 +252,11 @@ ExprPtr Parser::parse_primary(bool with_namespace) {
   fail_expected("an expression");
 }
 
-ExprPtr Parser::parse_tuple(TupleKind kind, std::string_view end_name) {
+ExprPtr Parser::parse_tuple(TupleKind kind) {
   const int line = current().line;
   const auto at_end = [&] {
     return current().is(TokenKind::kVariableEnd) || current().is(TokenKind::kBlockEnd) ||
-           current().is_operator(")") || (!end_name.empty() && current().is_name(end_name));
+           current().is_operator(")");
   };
   const auto parse_item = [&] {
     switch (kind) {
@@ -357,11 +357,13 @@ ExprPtr Parser::parse_subscript(ExprPtr object) {
   std::vector<ExprPtr> arguments;
   while (!current().is_operator("]")) {
     if (!arguments.empty()) expect_operator(",");
-    if (current().is_operator("]")) break;
     arguments.push_back(parse_subscript_argument());
   }
   advance();
-  if (arguments.size() == 1 && arguments[0]->kind == ExprKind::kSlice) {
+  const auto is_slice = [](const Expr& argument) {
+    return argument.kind == ExprKind::kSlice && !argument.items[0];
+  };
+  if (arguments.size() == 1 && is_slice(*arguments[0])) {
     arguments[0]->items[0] = std::move(object);
     return finish(std::move(arguments[0]));
   }
@@ -370,9 +372,7 @@ ExprPtr Parser::parse_subscript(ExprPtr object) {
     key = std::move(arguments[0]);
   } else {
     for (const ExprPtr& argument : arguments) {
-      if (argument->kind == ExprKind::kSlice && !argument->items[0]) {
-        fail_here("a slice within a tuple is no subscript");
-      }
+      if (is_slice(*argument)) fail_here("a slice within a tuple is no subscript");
     }
     key = make(ExprKind::kTuple, token.line, std::move(arguments));
   }
@@ -482,9 +482,9 @@ ExprPtr Parser::parse_test(ExprPtr value) {
   return make(ExprKind::kNot, line, std::move(items));
 }
 
-ExprPtr Parser::parse_target(bool with_namespace, std::string_view end_name) {
+ExprPtr Parser::parse_target(bool with_namespace) {
   ExprPtr target =
-      parse_tuple(with_namespace ? TupleKind::kTargetWithNamespace : TupleKind::kTarget, end_name);
+      parse_tuple(with_namespace ? TupleKind::kTargetWithNamespace : TupleKind::kTarget);
   mark_stored(*target);
   return target;
 }

@@ -193,9 +193,9 @@ std::unique_ptr<Stmt> Parser::parse_for() {
   advance();
   statement->loop = std::make_unique<ForLoop>();
   ForLoop& loop = *statement->loop;
-  loop.target = parse_target(false, "in");
+  loop.target = parse_target(false);
   expect_name("in");
-  loop.iterable = parse_tuple(TupleKind::kNoCondition, "recursive");
+  loop.iterable = parse_tuple(TupleKind::kNoCondition);
   if (skip_name("if")) {
     loop.test = parse_expression();
     loop.filter_target = clone_target(*loop.target);

@@ -82,7 +82,7 @@ class Parser {
   ExprPtr parse_unary(bool with_filter);
   ExprPtr parse_primary(bool with_namespace = false);
   ExprPtr parse_name(bool with_namespace);
-  ExprPtr parse_tuple(TupleKind kind, std::string_view end_name = {});
+  ExprPtr parse_tuple(TupleKind kind);
   ExprPtr parse_list();
   ExprPtr parse_dict();
   ExprPtr parse_postfix(ExprPtr node);
@@ -94,7 +94,7 @@ class Parser {
   ExprPtr parse_filters(ExprPtr node, bool started);
   ExprPtr parse_test(ExprPtr node);
   std::string parse_dotted_name();
-  ExprPtr parse_target(bool with_namespace, std::string_view end_name = {});
+  ExprPtr parse_target(bool with_namespace);
   void mark_stored(Expr& target);
 
   ExprPtr make(ExprKind kind, int line, std::vector<ExprPtr> items = {});

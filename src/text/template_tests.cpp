@@ -59,9 +59,11 @@ bool is_upper_text(Interpreter& vm, const Value& value) {
 }
 
 bool is_filter(Interpreter&, const Value& value) {
+  hash_value(value);  // fails for what cannot be a key of the table of names
   return value.is_string() && find_filter(text_of(value)) != nullptr;
 }
 bool is_test(Interpreter&, const Value& value) {
+  hash_value(value);
   return value.is_string() && find_test(text_of(value)) != nullptr;
 }
 
