@@ -5,15 +5,22 @@
 
 namespace kvikk {
 
-AddedTokens::AddedTokens(const VocabularyData& data) {
+Result<AddedTokens> AddedTokens::create(const VocabularyData& data) {
   std::vector<Entry> entries;
   for (size_t id = 0; id < data.tokens.size(); ++id) {
     if (!is_added_token(data.types[id]) || data.tokens[id].empty()) continue;
     entries.push_back({data.tokens[id], static_cast<TokenId>(id)});
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.text < b.text; });
-  build(entries);
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.text != b.text ? a.text < b.text : a.token < b.token;
+  });
+  const auto twin =
+      std::adjacent_find(entries.begin(), entries.end(),
+                         [](const Entry& a, const Entry& b) { return a.text == b.text; });
+  if (twin != entries.end()) return duplicate_token(data, twin[0].token, twin[1].token);
+  AddedTokens tokens;
+  tokens.build(entries);
+  return tokens;
 }
 
 void AddedTokens::build(const std::vector<Entry>& sorted) {

@@ -22,7 +22,8 @@ class AddedTokens {
   };
 
   // `data` has passed check_vocabulary, which bounds a token's length and so the time of a search.
-  explicit AddedTokens(const VocabularyData& data);
+  // kDamaged where two of them have the same name.
+  static Result<AddedTokens> create(const VocabularyData& data);
 
   // The first match at or after `from`.
   Match find(std::string_view text, size_t from) const;

@@ -31,6 +31,13 @@ constexpr Alphabet make_alphabet() {
 
 constexpr Alphabet kAlphabet = make_alphabet();
 
+// The token that is written so in the file, or -1; only one that may come out of a user's text.
+TokenId find_token(const VocabularyData& data, const StringTable& ids, std::string_view written) {
+  const TokenId id =
+      ids.find(written, [&data](TokenId i) { return std::string_view(data.tokens[i]); });
+  return id >= 0 && can_come_from_text(data.types[id]) ? id : -1;
+}
+
 }  // namespace
 
 std::optional<std::string> ByteBpe::token_bytes(std::string_view token) {
@@ -49,18 +56,19 @@ std::optional<std::string> ByteBpe::token_bytes(std::string_view token) {
 }
 
 Result<std::unique_ptr<ByteBpe>> ByteBpe::create(const VocabularyData& data,
+                                                 const TokenTexts& texts,
                                                  Pretokenizer pretokenizer) {
-  std::unique_ptr<ByteBpe> model(new ByteBpe(std::move(pretokenizer)));
+  std::unique_ptr<ByteBpe> model(new ByteBpe(texts, std::move(pretokenizer)));
   StringTable ids(data.tokens.size());
-  for (size_t id = 0; id < data.tokens.size(); ++id) {
-    // Only these may come out of a user's text.
-    if (data.types[id] != TokenType::kNormal && data.types[id] != TokenType::kUserDefined) continue;
-    TRY(ids.add(data.tokens[id], static_cast<TokenId>(id)).status());
+  for (TokenId id = 0; static_cast<size_t>(id) < data.tokens.size(); ++id) {
+    TRY_ASSIGN(const TokenId first,
+               ids.add(id, [&data](TokenId i) { return std::string_view(data.tokens[i]); }));
+    if (first != id) return duplicate_token(data, first, id);
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     std::string character;
     append_utf8(character, kAlphabet.of_byte[byte]);
-    model->byte_tokens_[byte] = ids.find(character);
+    model->byte_tokens_[byte] = find_token(data, ids, character);
   }
   TRY(model->add_merges(data, ids));
   if (model->pretokenizer_.ignores_merges()) TRY(model->add_whole_words(data));
@@ -75,6 +83,7 @@ Status ByteBpe::add_merges(const VocabularyData& data, const StringTable& ids) {
   while (slots < data.merges.size() * 2) slots *= 2;
   merges_.resize(slots);
   std::string joined;
+  size_t next = 0;  // the id after that of the last merge's token
   for (size_t rank = 0; rank < data.merges.size(); ++rank) {
     const std::string_view merge = data.merges[rank];
     const size_t space = merge.find(' ', 1);
@@ -85,9 +94,13 @@ Status ByteBpe::add_merges(const VocabularyData& data, const StringTable& ids) {
     if (space == std::string_view::npos) return bad("is not two tokens with a space between them");
     joined.assign(merge, 0, space);
     joined.append(merge, space + 1);
-    const TokenId left = ids.find(merge.substr(0, space));
-    const TokenId right = ids.find(merge.substr(space + 1));
-    const TokenId token = ids.find(joined);
+    const TokenId left = find_token(data, ids, merge.substr(0, space));
+    const TokenId right = find_token(data, ids, merge.substr(space + 1));
+    // Most vocabularies list their tokens in the order of their merges.
+    const bool is_next = next < data.tokens.size() && data.tokens[next] == joined &&
+                         can_come_from_text(data.types[next]);
+    const TokenId token = is_next ? static_cast<TokenId>(next) : find_token(data, ids, joined);
+    next = static_cast<size_t>(token) + 1;
     if (left < 0 || right < 0) return bad("joins a token that the vocabulary does not have");
     if (token < 0) return bad("makes a token that the vocabulary does not have");
     const uint64_t pair = static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
@@ -109,14 +122,10 @@ Status ByteBpe::add_merge(uint64_t pair, uint32_t rank, TokenId token) {
 }
 
 Status ByteBpe::add_whole_words(const VocabularyData& data) {
-  words_.resize(data.tokens.size());
-  word_ids_.emplace(data.tokens.size());
-  for (size_t id = 0; id < data.tokens.size(); ++id) {
+  words_.emplace(data.tokens.size());
+  for (TokenId id = 0; static_cast<size_t>(id) < data.tokens.size(); ++id) {
     if (data.types[id] != TokenType::kNormal) continue;
-    std::optional<std::string> bytes = token_bytes(data.tokens[id]);
-    if (!bytes.has_value() || bytes->empty()) continue;
-    words_[id] = std::move(*bytes);
-    TRY(word_ids_->add(words_[id], static_cast<TokenId>(id)).status());
+    TRY(words_->add(id, *texts_).status());
   }
   return ok_status();
 }
@@ -139,8 +148,8 @@ void ByteBpe::encode(std::string_view text, EncodeState* state, std::vector<Toke
 
 void ByteBpe::encode_piece(std::string_view piece, MergeQueue* queue,
                            std::vector<TokenId>* out) const {
-  if (word_ids_.has_value()) {
-    const TokenId word = word_ids_->find(piece);
+  if (words_.has_value()) {
+    const TokenId word = words_->find(piece, *texts_);
     if (word >= 0) {
       out->push_back(word);
       return;

@@ -14,6 +14,7 @@
 #include "text/pretokenizer.h"
 #include "text/string_table.h"
 #include "text/token_model.h"
+#include "text/token_texts.h"
 #include "text/vocabulary.h"
 
 namespace kvikk {
@@ -21,7 +22,9 @@ namespace kvikk {
 class ByteBpe : public TokenModel {
  public:
   // `data` has passed check_vocabulary. Merges of unknown tokens are kDamaged.
+  // `texts` are the tokens' bytes and must outlive the model.
   static Result<std::unique_ptr<ByteBpe>> create(const VocabularyData& data,
+                                                 const TokenTexts& texts,
                                                  Pretokenizer pretokenizer);
 
   // The bytes that a token's characters in the file stand for, or nothing where a character stands
@@ -38,18 +41,19 @@ class ByteBpe : public TokenModel {
     TokenId token = -1;
   };
 
-  explicit ByteBpe(Pretokenizer pretokenizer) : pretokenizer_(std::move(pretokenizer)) {}
+  ByteBpe(const TokenTexts& texts, Pretokenizer pretokenizer)
+      : texts_(&texts), pretokenizer_(std::move(pretokenizer)) {}
   Status add_merges(const VocabularyData& data, const StringTable& ids);
   Status add_merge(uint64_t pair, uint32_t rank, TokenId token);
   Status add_whole_words(const VocabularyData& data);
   Merge find_merge(TokenId left, TokenId right) const;
   void encode_piece(std::string_view piece, MergeQueue* queue, std::vector<TokenId>* out) const;
 
+  const TokenTexts* texts_;
   Pretokenizer pretokenizer_;
   std::array<TokenId, 256> byte_tokens_;  // -1: none
   std::vector<PairMerge> merges_;         // hash table, a power of two, at most half full
-  std::vector<std::string> words_;        // [tokens] raw bytes, where merges are ignored for words
-  std::optional<StringTable> word_ids_;
+  std::optional<StringTable> words_;      // by their bytes, where merges are ignored for words
 };
 
 }  // namespace kvikk

@@ -31,26 +31,45 @@ constexpr Range kComposeBackwards[] = {
     {0x0FB5, 0x0FB5},   {0x0FB7, 0x0FB7},   {0x102E, 0x102E},   {0x1161, 0x1175},
     {0x11A8, 0x11C2},   {0x1B35, 0x1B35},   {0x11127, 0x11127}, {0x1133E, 0x1133E},
     {0x11357, 0x11357}, {0x114B0, 0x114B0}, {0x114BA, 0x114BA}, {0x114BD, 0x114BD},
-    {0x115AF, 0x115AF}, {0x11930, 0x11930},
+    {0x115AF, 0x115AF},
 };
 
-bool composes_backwards(char32_t c) {
-  if (c < kComposeBackwards[0].first) return false;
-  for (const Range& range : kComposeBackwards) {
-    if (c >= range.first && c <= range.last) return true;
-  }
-  return false;
+// Combining marks that Unicode got after version 9, which is what the reference library's
+// normaliser knows: to it, and so to the models that were trained with it, these do not combine.
+// (U+11930, the one such character that composes, is left out above.) Made by comparing every
+// character.
+constexpr Range kMarksAfterUnicode9[] = {
+    {0x07FD, 0x07FD},   {0x0898, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},
+    {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x1715, 0x1715},
+    {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+    {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+    {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+    {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F},
+    {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+};
+
+template <size_t N>
+bool in_ranges(const Range (&ranges)[N], char32_t c) {
+  const Range* after =
+      std::upper_bound(ranges, ranges + N, c,
+                       [](char32_t value, const Range& range) { return value < range.first; });
+  return after != ranges && c <= after[-1].last;
+}
+
+int combining_class(char32_t c) {
+  const int value = utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
+  return value != 0 && in_ranges(kMarksAfterUnicode9, c) ? 0 : value;
 }
 
 // Neither changed by NFC nor able to change the character before it.
 bool is_inert(char32_t c) {
   if (c < 0x300) return true;
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
-  return property->combining_class == 0 && property->decomp_seqindex == UINT16_MAX &&
-         !composes_backwards(c);
+  return property->decomp_seqindex == UINT16_MAX && combining_class(c) == 0 &&
+         !in_ranges(kComposeBackwards, c);
 }
-
-int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
 void decompose(std::string_view text, std::vector<utf8proc_int32_t>* out) {
   constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE);

@@ -12,10 +12,6 @@ namespace {
 // Stands for a character that has neither a token nor byte tokens, in a vocabulary without <unk>.
 constexpr TokenId kNothing = INT32_MAX;
 
-bool can_come_from_text(TokenType type) {
-  return type == TokenType::kNormal || type == TokenType::kUserDefined;
-}
-
 // The value of "<0x0A>", or -1.
 int parse_byte_token(std::string_view token) {
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;
@@ -52,8 +48,8 @@ std::optional<char> PieceBpe::token_byte(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-PieceBpe::PieceBpe(const VocabularyData& data)
-    : pieces_(data.tokens.size()),
+PieceBpe::PieceBpe(const VocabularyData& data, const TokenTexts& texts)
+    : texts_(&texts),
       ids_(data.tokens.size()),
       order_(data.tokens.size(), kNoMerge),
       unknown_(data.unk) {
@@ -63,11 +59,12 @@ PieceBpe::PieceBpe(const VocabularyData& data)
   inner_pairs_.resize(words);
 }
 
-Result<std::unique_ptr<PieceBpe>> PieceBpe::create(const VocabularyData& data) {
+Result<std::unique_ptr<PieceBpe>> PieceBpe::create(const VocabularyData& data,
+                                                   const TokenTexts& texts) {
   if (data.scores.empty()) {
     return damaged("the vocabulary has no scores (tokenizer.ggml.scores), which order its merges");
   }
-  std::unique_ptr<PieceBpe> model(new PieceBpe(data));
+  std::unique_ptr<PieceBpe> model(new PieceBpe(data, texts));
   TRY(model->add_byte_tokens(data));
   TRY(model->add_pieces(data));
   model->set_order(data);
@@ -93,10 +90,12 @@ Status PieceBpe::add_pieces(const VocabularyData& data) {
     if (!can_come_from_text(data.types[id]) || token.empty() || !is_valid_utf8(token)) continue;
     // A plain space in a token cannot be reached: normalised text has U+2581 instead.
     if (token.find(' ') != std::string::npos) continue;
-    pieces_[id] = with_plain_spaces(token);
-    TRY(ids_.add(pieces_[id], static_cast<TokenId>(id)).status());
-    piece_bytes_max_ = std::max(piece_bytes_max_, pieces_[id].size());
-    add_inner_pairs(pieces_[id]);
+    const auto own = static_cast<TokenId>(id);
+    TRY_ASSIGN(const TokenId first, ids_.add(own, *texts_));
+    if (first != own) return duplicate_token(data, first, own);
+    order_[id] = 0;
+    piece_bytes_max_ = std::max(piece_bytes_max_, (*texts_)(own).size());
+    add_inner_pairs((*texts_)(own));
   }
   return ok_status();
 }
@@ -116,21 +115,23 @@ void PieceBpe::add_inner_pairs(std::string_view piece) {
 }
 
 void PieceBpe::set_order(const VocabularyData& data) {
-  std::vector<TokenId> by_order;
-  for (size_t id = 0; id < pieces_.size(); ++id) {
-    if (!pieces_[id].empty()) by_order.push_back(static_cast<TokenId>(id));
+  std::vector<TokenId> by_score;
+  uint32_t next = 0;
+  for (size_t id = 0; id < order_.size(); ++id) {
+    if (order_[id] == kNoMerge) continue;
+    if (data.types[id] == TokenType::kUserDefined) {
+      order_[id] = next++;
+    } else {
+      by_score.push_back(static_cast<TokenId>(id));
+    }
   }
   const auto before = [&data](TokenId a, TokenId b) {
-    const bool a_first = data.types[a] == TokenType::kUserDefined;
-    const bool b_first = data.types[b] == TokenType::kUserDefined;
-    if (a_first != b_first) return a_first;
-    if (!a_first && data.scores[a] != data.scores[b]) return data.scores[a] > data.scores[b];
-    return a < b;
+    return data.scores[a] != data.scores[b] ? data.scores[a] > data.scores[b] : a < b;
   };
-  if (!std::is_sorted(by_order.begin(), by_order.end(), before)) {
-    std::sort(by_order.begin(), by_order.end(), before);
+  if (!std::is_sorted(by_score.begin(), by_score.end(), before)) {
+    std::sort(by_score.begin(), by_score.end(), before);
   }
-  for (size_t i = 0; i < by_order.size(); ++i) order_[by_order[i]] = static_cast<uint32_t>(i);
+  for (const TokenId id : by_score) order_[id] = next++;
 }
 
 size_t PieceBpe::pair_bit(char32_t left, char32_t right) const {
@@ -191,7 +192,7 @@ void PieceBpe::encode_piece(std::string_view piece, MergeQueue* queue,
         };
         const size_t bytes = right.end - left.begin;
         if (bytes > piece_bytes_max_ || is_fixed(left.token) || is_fixed(right.token)) return {};
-        const TokenId token = ids_.find(piece.substr(left.begin, bytes));
+        const TokenId token = ids_.find(piece.substr(left.begin, bytes), *texts_);
         if (token < 0) return {};
         return {order_[token], static_cast<uint32_t>(left.token), token};
       },
@@ -206,7 +207,7 @@ void PieceBpe::encode_piece(std::string_view piece, MergeQueue* queue,
 
 void PieceBpe::add_symbol(std::string_view piece, uint32_t begin, uint32_t end,
                           MergeQueue* queue) const {
-  const TokenId token = ids_.find(piece.substr(begin, end - begin));
+  const TokenId token = ids_.find(piece.substr(begin, end - begin), *texts_);
   if (token >= 0) {
     queue->add(begin, end, token);
     return;

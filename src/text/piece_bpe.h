@@ -17,14 +17,16 @@
 #include "base/status.h"
 #include "text/string_table.h"
 #include "text/token_model.h"
+#include "text/token_texts.h"
 #include "text/vocabulary.h"
 
 namespace kvikk {
 
 class PieceBpe : public TokenModel {
  public:
-  // `data` has passed check_vocabulary.
-  static Result<std::unique_ptr<PieceBpe>> create(const VocabularyData& data);
+  // `data` has passed check_vocabulary. `texts` are the tokens' bytes and must outlive the model.
+  static Result<std::unique_ptr<PieceBpe>> create(const VocabularyData& data,
+                                                  const TokenTexts& texts);
 
   static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
   // `text` with a plain space for each U+2581.
@@ -36,7 +38,7 @@ class PieceBpe : public TokenModel {
   void encode(std::string_view text, EncodeState* state, std::vector<TokenId>* out) const override;
 
  private:
-  explicit PieceBpe(const VocabularyData& data);
+  PieceBpe(const VocabularyData& data, const TokenTexts& texts);
   Status add_byte_tokens(const VocabularyData& data);
   Status add_pieces(const VocabularyData& data);
   void add_inner_pairs(std::string_view piece);
@@ -48,8 +50,8 @@ class PieceBpe : public TokenModel {
   void encode_piece(std::string_view piece, MergeQueue* queue, std::vector<TokenId>* out) const;
   void add_symbol(std::string_view piece, uint32_t begin, uint32_t end, MergeQueue* queue) const;
 
-  std::vector<std::string> pieces_;  // [tokens], empty where text cannot become the token
-  StringTable ids_;
+  const TokenTexts* texts_;
+  StringTable ids_;              // of the tokens that text can become
   std::vector<uint32_t> order_;  // [tokens] kNoMerge where text cannot become the token
   size_t piece_bytes_max_ = 0;
   std::array<TokenId, 256> byte_tokens_;  // -1: none

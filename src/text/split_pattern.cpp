@@ -7,16 +7,15 @@ namespace kvikk {
 
 void SplitPattern::finish() {
   for (size_t i = 0; i < classes_.size(); ++i) {
-    const uint64_t class_bit = uint64_t{1} << i;
     for (unsigned c = 0; c < 128; ++c) {
-      if (classes_[i].ascii_contains(c)) ascii_classes_[c] |= class_bit;
+      ascii_classes_[c] |= uint64_t{classes_[i].ascii_contains(c)} << i;
     }
     if (classes_[i].has_ranges()) {
-      classes_with_ranges_ |= class_bit;
+      classes_with_ranges_ |= uint64_t{1} << i;
       continue;
     }
     for (int category = 0; category < kCategoryCount; ++category) {
-      if (classes_[i].categories() >> category & 1) category_classes_[category] |= class_bit;
+      category_classes_[category] |= uint64_t{classes_[i].categories() >> category & 1} << i;
     }
   }
   for (size_t i = 0; i < alternatives_.size(); ++i) {

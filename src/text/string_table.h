@@ -1,7 +1,8 @@
 #pragma once
-// Flat hash table from strings to token ids, for vocabularies. The strings live elsewhere and must
-// outlive the table. Several times faster to build than std::unordered_map, which matters because a
-// model answers only after its vocabulary is loaded.
+// Flat hash table from strings to token ids, for vocabularies. It holds only ids and a part of each
+// hash; the strings live elsewhere and the caller says where: text_of(id) gives the string of an
+// id. Several times faster to build than std::unordered_map, which matters because a model answers
+// only after its vocabulary is loaded.
 
 #include <cstdint>
 #include <cstring>
@@ -21,17 +22,18 @@ inline uint64_t mix_hash(uint64_t x) {
 }
 
 inline uint64_t hash_bytes(std::string_view bytes) {
-  uint64_t hash = bytes.size() * 0x9E3779B97F4A7C15u;
+  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;
+  uint64_t hash = bytes.size() * kMultiplier;
   const char* p = bytes.data();
   size_t left = bytes.size();
-  for (; left >= 8; p += 8, left -= 8) {
-    uint64_t word;
+  uint64_t word;
+  for (; left >= sizeof(word); p += sizeof(word), left -= sizeof(word)) {
     std::memcpy(&word, p, sizeof(word));
-    hash = mix_hash(hash ^ word) * 0x9E3779B97F4A7C15u;
+    hash = mix_hash(hash ^ word) * kMultiplier;
   }
-  uint64_t word = 0;
-  std::memcpy(&word, p, left);
-  return mix_hash(hash ^ word);
+  word = 0;
+  if (left > 0) std::memcpy(&word, p, left);
+  return mix_hash(mix_hash(hash ^ word) * kMultiplier);
 }
 
 class StringTable {
@@ -45,37 +47,41 @@ class StringTable {
     slots_.resize(slots);
   }
 
-  // The id that `string` already has, or `id` after adding it; kDamaged after kProbesMax
-  // collisions.
-  Result<TokenId> add(std::string_view string, TokenId id) {
+  // The id whose string equals that of `id`: an earlier one, or `id` itself, which is then added.
+  // kDamaged after kProbesMax collisions.
+  template <class TextOf>
+  Result<TokenId> add(TokenId id, TextOf&& text_of) {
+    const std::string_view string = text_of(id);
     const uint64_t hash = hash_bytes(string);
     for (size_t probe = 0; probe < kProbesMax; ++probe) {
       Slot& slot = slots_[(hash + probe) & (slots_.size() - 1)];
       if (slot.id < 0) {
-        slot = {string.data(), static_cast<uint32_t>(string.size()), id};
+        slot = {tag(hash), id};
         return id;
       }
-      if (slot.view() == string) return slot.id;
+      if (slot.tag == tag(hash) && text_of(slot.id) == string) return slot.id;
     }
     return damaged("the vocabulary's strings collide in the hash table");
   }
 
   // The id of `string`, or -1.
-  TokenId find(std::string_view string) const {
-    for (size_t i = hash_bytes(string);; ++i) {
+  template <class TextOf>
+  TokenId find(std::string_view string, TextOf&& text_of) const {
+    const uint64_t hash = hash_bytes(string);
+    for (size_t i = hash;; ++i) {
       const Slot& slot = slots_[i & (slots_.size() - 1)];
       if (slot.id < 0) return -1;
-      if (slot.view() == string) return slot.id;
+      if (slot.tag == tag(hash) && text_of(slot.id) == string) return slot.id;
     }
   }
 
  private:
   struct Slot {
-    const char* data = nullptr;
-    uint32_t size = 0;
+    uint32_t tag = 0;
     TokenId id = -1;
-    std::string_view view() const { return {data, size}; }
   };
+  static uint32_t tag(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+
   std::vector<Slot> slots_;  // a power of two, at most half full
 };
 

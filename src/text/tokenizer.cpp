@@ -10,6 +10,7 @@
 #include "text/char_class.h"
 #include "text/nfc.h"
 #include "text/piece_bpe.h"
+#include "text/token_texts.h"
 #include "text/utf8.h"
 
 namespace kvikk {
@@ -87,16 +88,17 @@ struct Chunk {
 }  // namespace
 
 struct Tokenizer::Parts {
-  explicit Parts(const VocabularyData& data) : added(data) {}
+  explicit Parts(AddedTokens tokens) : added(std::move(tokens)) {}
 
+  void set_tokens(const VocabularyData& data);
+  Status set_model(const VocabularyData& data);
   std::vector<Chunk> find_chunks(std::string_view text, bool parse_special) const;
   std::string_view normalize(std::string_view text, std::vector<Chunk>* chunks,
                              std::string* storage) const;
 
   AddedTokens added;
+  TokenTexts texts;
   std::unique_ptr<const TokenModel> model;
-  std::string bytes;              // of all tokens, one after the other
-  std::vector<uint64_t> ends;     // [tokens] in `bytes`
   std::vector<TokenType> types;   // [tokens]
   std::vector<bool> ends_answer;  // [tokens]
   std::vector<bool> eats_spaces;  // [tokens] white space after the token is dropped
@@ -156,6 +158,44 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
+// What each token means once it is made or seen.
+void Tokenizer::Parts::set_tokens(const VocabularyData& data) {
+  const size_t count = data.tokens.size();
+  texts.reserve(count, count * 8);
+  types = data.types;
+  ends_answer.resize(count);
+  eats_spaces.resize(count);
+  for (size_t id = 0; id < count; ++id) {
+    texts.add(bytes_of(data, id));
+    ends_answer[id] =
+        types[id] == TokenType::kControl && is_end_of_generation_name(data.tokens[id]);
+    eats_spaces[id] = strips_right(data, id);
+  }
+  bos = data.bos;
+  eos = data.eos;
+  eot = data.eot;
+  unk = data.unk;
+  pad = data.pad;
+  if (eos.has_value()) ends_answer[*eos] = true;
+  if (eot.has_value()) ends_answer[*eot] = true;
+}
+
+Status Tokenizer::Parts::set_model(const VocabularyData& data) {
+  adds_eos = data.add_eos.value_or(false);
+  if (data.model == "gpt2") {
+    TRY_ASSIGN(Pretokenizer pretokenizer, Pretokenizer::create(data.pre));
+    nfc = pretokenizer.normalizes_nfc();
+    adds_bos = data.add_bos.value_or(pretokenizer.adds_bos());
+    TRY_ASSIGN(model, ByteBpe::create(data, texts, std::move(pretokenizer)));
+    return ok_status();
+  }
+  has_space_marks = true;
+  space_prefix = data.add_space_prefix.value_or(!is_gemma(data));
+  adds_bos = data.add_bos.value_or(true);
+  TRY_ASSIGN(model, PieceBpe::create(data, texts));
+  return ok_status();
+}
+
 Result<Tokenizer> Tokenizer::create(VocabularyData data) {
   if (data.model != "gpt2" && data.model != "llama") {
     return unsupported("tokenizer model '" + data.model +
@@ -163,38 +203,10 @@ Result<Tokenizer> Tokenizer::create(VocabularyData data) {
   }
   if (data.model == "llama" && is_gemma(data)) restore_space_marks(&data);
   TRY(check_vocabulary(&data));
-  auto parts = std::make_unique<Parts>(data);
-  if (data.model == "gpt2") {
-    TRY_ASSIGN(Pretokenizer pretokenizer, Pretokenizer::create(data.pre));
-    parts->nfc = pretokenizer.normalizes_nfc();
-    parts->adds_bos = data.add_bos.value_or(pretokenizer.adds_bos());
-    TRY_ASSIGN(parts->model, ByteBpe::create(data, std::move(pretokenizer)));
-  } else {
-    parts->has_space_marks = true;
-    parts->space_prefix = data.add_space_prefix.value_or(!is_gemma(data));
-    parts->adds_bos = data.add_bos.value_or(true);
-    TRY_ASSIGN(parts->model, PieceBpe::create(data));
-  }
-  parts->adds_eos = data.add_eos.value_or(false);
-  parts->bos = data.bos;
-  parts->eos = data.eos;
-  parts->eot = data.eot;
-  parts->unk = data.unk;
-  parts->pad = data.pad;
-  const size_t count = data.tokens.size();
-  parts->ends.reserve(count);
-  parts->ends_answer.resize(count);
-  parts->eats_spaces.resize(count);
-  for (size_t id = 0; id < count; ++id) {
-    parts->bytes += bytes_of(data, id);
-    parts->ends.push_back(parts->bytes.size());
-    parts->ends_answer[id] =
-        data.types[id] == TokenType::kControl && is_end_of_generation_name(data.tokens[id]);
-    parts->eats_spaces[id] = strips_right(data, id);
-  }
-  if (data.eos.has_value()) parts->ends_answer[*data.eos] = true;
-  if (data.eot.has_value()) parts->ends_answer[*data.eot] = true;
-  parts->types = std::move(data.types);
+  TRY_ASSIGN(AddedTokens added, AddedTokens::create(data));
+  auto parts = std::make_unique<Parts>(std::move(added));
+  parts->set_tokens(data);
+  TRY(parts->set_model(data));
   return Tokenizer(std::move(parts));
 }
 
@@ -236,8 +248,7 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool keep_special
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
   if (id < 0 || static_cast<size_t>(id) >= size()) return {};
-  const uint64_t begin = id == 0 ? 0 : parts_->ends[id - 1];
-  return std::string_view(parts_->bytes).substr(begin, parts_->ends[id] - begin);
+  return parts_->texts(id);
 }
 
 std::optional<TokenId> Tokenizer::find_token(std::string_view name) const {
@@ -263,6 +274,6 @@ std::optional<TokenId> Tokenizer::pad() const { return parts_->pad; }
 bool Tokenizer::adds_bos() const { return parts_->adds_bos; }
 bool Tokenizer::adds_eos() const { return parts_->adds_eos; }
 bool Tokenizer::adds_space_prefix() const { return parts_->space_prefix; }
-size_t Tokenizer::size() const { return parts_->ends.size(); }
+size_t Tokenizer::size() const { return parts_->texts.size(); }
 
 }  // namespace kvikk

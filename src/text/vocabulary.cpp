@@ -3,8 +3,6 @@
 
 #include <cmath>
 
-#include "text/string_table.h"
-
 namespace kvikk {
 namespace {
 
@@ -39,19 +37,6 @@ Status check_token(const VocabularyData& data, size_t id) {
   return ok_status();
 }
 
-Status check_no_duplicates(const VocabularyData& data) {
-  StringTable ids(data.tokens.size());
-  for (size_t id = 0; id < data.tokens.size(); ++id) {
-    const auto own = static_cast<TokenId>(id);
-    TRY_ASSIGN(const TokenId first, ids.add(data.tokens[id], own));
-    if (first != own) {
-      return damaged("tokens " + std::to_string(first) + " and " + std::to_string(id) +
-                     " are both '" + data.tokens[id] + "'");
-    }
-  }
-  return ok_status();
-}
-
 }  // namespace
 
 Status check_vocabulary(VocabularyData* data) {
@@ -72,7 +57,16 @@ Status check_vocabulary(VocabularyData* data) {
   TRY(check_id("tokenizer.ggml.unknown_token_id", data->unk, count));
   TRY(check_id("tokenizer.ggml.padding_token_id", data->pad, count));
   for (size_t id = 0; id < count; ++id) TRY(check_token(*data, id));
-  return check_no_duplicates(*data);
+  return ok_status();
+}
+
+Status duplicate_token(const VocabularyData& data, TokenId first, TokenId second) {
+  return damaged("tokens " + std::to_string(first) + " and " + std::to_string(second) +
+                 " are both '" + data.tokens[second] + "'");
+}
+
+bool can_come_from_text(TokenType type) {
+  return type == TokenType::kNormal || type == TokenType::kUserDefined;
 }
 
 bool is_added_token(TokenType type) {

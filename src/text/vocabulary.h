@@ -42,9 +42,15 @@ constexpr size_t kVocabularyTokensMax = size_t{1} << 24;
 constexpr size_t kTokenBytesMax = 16384;
 constexpr size_t kAddedTokenBytesMax = 512;  // of a control or user-defined token
 
-// Checks everything that does not depend on the model kind: sizes, types, ids, scores, duplicates.
+// Checks everything that does not depend on the model kind: sizes, types, ids, scores.
 // Fills `types` where it was empty.
 Status check_vocabulary(VocabularyData* data);
+
+// What a token model says where a string that must name one token names two.
+Status duplicate_token(const VocabularyData& data, TokenId first, TokenId second);
+
+// True for types that a token model may make from plain text.
+bool can_come_from_text(TokenType type);
 
 // True for types whose text is looked for in a prompt as a whole: control, unknown, user-defined.
 bool is_added_token(TokenType type);
