@@ -2,18 +2,25 @@
 // How a model is loaded and run. Every option is declared once, in visit(); flag, JSON key, --help
 // and docs are made from it.
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace kvikk {
+
+// The values of kv and cpu_level.
+inline constexpr std::array<std::string_view, 2> kKvNames = {"bf16", "f32"};
+inline constexpr std::array<std::string_view, 4> kCpuLevelNames = {"scalar", "avx2", "avx512",
+                                                                   "amx"};
 
 struct EngineOptions {
   int32_t threads = 0;   // 0: one for each core this process may use
   int32_t context = 0;   // tokens; 0: what the model was trained for, or what memory allows
   int32_t chunk = 512;   // prompt tokens that one step computes at most
   int32_t parallel = 1;  // sequences at a time
-  int32_t kv_memory_mib =
-      0;  // memory of the cache; 0: parallel * context, at most half of what is free
+  // Of the cache; 0: parallel * context tokens, at most half of what is free.
+  int32_t kv_memory_mib = 0;
   bool exact = false;
   std::string kv;         // "bf16", "f32"; empty: bf16, with exact f32
   std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here

@@ -1,0 +1,193 @@
+// kvikk bench: speed of prefill, decode and rows at given depths. The table grows while it is
+// measured; JSON comes at the end, or when the measurement is interrupted.
+
+#include <algorithm>
+#include <mutex>
+
+#include "bench_measure.h"
+#include "bench_plot.h"
+#include "json_text.h"
+#include "kvikk_commit.h"
+#include "machine.h"
+#include "model_source.h"
+#include "numbers.h"
+#include "verbs.h"
+
+namespace kvikk {
+namespace {
+
+constexpr size_t kBandwidthBytes = size_t{512} << 20;
+
+struct BenchOutput {
+  bool json = false;
+  std::string plot;
+
+  template <class V>
+  void visit(V&& v) {
+    v(json, "json", false, true, "one JSON document instead of the table");
+    v(plot, "plot", 0, 4096, "also draw speed over depth into this SVG file");
+  }
+};
+
+// What was measured so far; also read by the thread that ends the program on Ctrl-C.
+struct Report {
+  std::mutex mutex;
+  std::vector<BenchResult> results;
+  std::string model;
+  std::string kv;
+  std::string level;
+  int threads = 0;
+  double load_seconds = 0;
+  size_t peak_rss_bytes = 0;
+  double bandwidth = 0;
+  bool complete = false;
+};
+
+nlohmann::ordered_json report_json(Report& report) {
+  std::lock_guard lock(report.mutex);
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (const BenchResult& r : report.results) {
+    results.push_back({{"kind", r.kind},
+                       {"depth", r.depth},
+                       {"tokens", r.tokens},
+                       {"tokens_per_second", r.median},
+                       {"min", r.min},
+                       {"max", r.max},
+                       {"kv", report.kv},
+                       {"threads", report.threads}});
+    if (r.kind == "rows") results.back()["rows"] = r.rows;
+  }
+  const Machine machine = describe_machine();
+  nlohmann::ordered_json json = {
+      {"model", report.model},
+      {"results", results},
+      {"load_seconds", report.load_seconds},
+      {"peak_rss_bytes", report.complete ? report.peak_rss_bytes : peak_memory_bytes()}};
+  if (report.complete) json["bandwidth_gb_per_second"] = report.bandwidth;
+  if (!report.complete) json["interrupted"] = true;
+  json["cpu_level"] = report.level;
+  json["machine"] = {{"cpu", machine.cpu},
+                     {"cores", machine.cores},
+                     {"cpu_level", machine.cpu_level},
+                     {"memory_bytes", machine.memory_bytes}};
+  json["version"] = KVIKK_VERSION;
+  json["commit"] = KVIKK_COMMIT;
+  return json;
+}
+
+std::string right(std::string text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+std::string setting(const Report& report) {
+  return report.model.substr(report.model.rfind('/') + 1) + ", " + std::to_string(report.threads) +
+         " threads, " + report.level + ", cache " + report.kv;
+}
+
+std::string table_head(const Report& report) {
+  return setting(report) + ", loaded in " + seconds_text(report.load_seconds) + "\n\n" +
+         "kind          depth   tokens     tok/s       min       max\n";
+}
+
+std::string table_line(const BenchResult& r) {
+  std::string name = r.kind == "rows" ? std::to_string(r.rows) + " rows" : r.kind;
+  name.resize(10, ' ');
+  return name + right(count_text(r.depth), 9) + right(count_text(r.tokens), 9) +
+         right(rate_text(r.median), 10) + right(rate_text(r.min), 10) +
+         right(rate_text(r.max), 10) + "\n";
+}
+
+std::string table_foot(const Report& report) {
+  return "\npeak memory " + bytes_text(report.peak_rss_bytes) + ", memory is read at " +
+         rate_text(report.bandwidth) + " GB/s\n";
+}
+
+int32_t largest(const std::vector<int32_t>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+// The cache must hold the deepest measurement, and one sequence for each row beside the base.
+Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
+  if (plan.prefill.empty() || plan.depth.empty()) return invalid_argument("nothing to measure");
+  constexpr int32_t kWarmUp = 64;
+  const int64_t tokens =
+      int64_t{largest(plan.depth)} + std::max({largest(plan.prefill), plan.decode, kWarmUp}) + 1;
+  if (engine.context == 0) engine.context = static_cast<int32_t>(tokens);
+  if (engine.context < tokens) {
+    return invalid_argument("--context is " + std::to_string(engine.context) +
+                            "; this measurement needs " + std::to_string(tokens));
+  }
+  engine.parallel = std::max(engine.parallel, largest(plan.rows) + 2);
+  return ok_status();
+}
+
+Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, Report& report, bool json) {
+  if (!json) TRY(shell.print(table_head(report)));
+  BenchSession session(engine, [&shell] { return shell.go_on(); });
+  TRY(session.run(plan, [&](const BenchResult& result) {
+    {
+      std::lock_guard lock(report.mutex);
+      report.results.push_back(result);
+    }
+    return json ? ok_status() : shell.print(table_line(result));
+  }));
+  const size_t peak = peak_memory_bytes();  // before the probe takes memory of its own
+  TRY_ASSIGN(const double bandwidth,
+             measure_bandwidth_gb_per_second(engine.compute().pool(), kBandwidthBytes));
+  std::lock_guard lock(report.mutex);
+  report.peak_rss_bytes = peak;
+  report.bandwidth = bandwidth;
+  report.complete = true;
+  return ok_status();
+}
+
+Status write_plot(const Report& report, const std::string& path) {
+  TRY_ASSIGN(OutputFile plot, OutputFile::open(path));
+  TRY(plot.write(plot_svg(report.results, setting(report))));
+  return plot.close();
+}
+
+}  // namespace
+
+Status verb_bench(Shell& shell, Arguments arguments) {
+  ModelOptions model;
+  BenchPlan plan;
+  BenchOutput output;
+  EngineOptions engine_options;
+  Command command({"bench",
+                   "",
+                   "Measures speed: prefill of a prompt, decode of one sequence, and several rows "
+                   "at once, each\nwith --depth tokens in the cache. Medians in tokens per second.",
+                   {"kvikk bench -m smollm2-135m",
+                    "kvikk bench --depth 0,4096,16384 --rows 1,4,8 --threads 2 --json"}});
+  command.add(model, {"model"});
+  command.add_short("model", 'm');
+  command.add(plan);
+  command.add(output);
+  command.add(engine_options, {"threads", "chunk", "kv", "cpu_level"});
+  TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
+  if (!wanted) return ok_status();
+  TRY(size_engine(plan, engine_options));
+  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, engine_options));
+
+  Report report;
+  report.model = loaded.path;
+  report.kv = loaded.engine->options().kv;
+  report.level = loaded.engine->cpu_level();
+  report.threads = loaded.engine->options().threads;
+  report.load_seconds = loaded.load_seconds;
+  const Status status = [&] {
+    const LastWords words(shell.interrupts(), [&] {
+      if (output.json) static_cast<void>(shell.print(json_line(report_json(report))).ok());
+    });
+    return run_bench(shell, plan, *loaded.engine, report, output.json);
+  }();
+  if (!status.ok() && status.code() != StatusCode::kCancelled) return status;
+  TRY(shell.print(output.json       ? json_line(report_json(report))
+                  : report.complete ? table_foot(report)
+                                    : ""));
+  TRY(status);
+  return output.plot.empty() ? ok_status() : write_plot(report, output.plot);
+}
+
+}  // namespace kvikk

@@ -1,0 +1,192 @@
+#include "bench_measure.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+#include "base/buffer.h"
+
+namespace kvikk {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kWarmUpTokens = 64;
+constexpr int kBandwidthPasses = 7;
+constexpr size_t kStreams = 4;  // one alone does not use all that a core can read
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
+}
+
+// Sums `count` words at each of kStreams places, `stride` words apart.
+uint64_t read_streams(const uint64_t* words, size_t count, size_t stride) {
+  uint64_t sums[kStreams] = {};
+  for (size_t i = 0; i + 8 <= count; i += 8) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      for (size_t k = 0; k < 8; ++k) sums[s] += words[s * stride + i + k];
+    }
+  }
+  uint64_t total = 0;
+  for (const uint64_t sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+TokenId BenchSession::any_token() {
+  return static_cast<TokenId>(random_() % engine_.config().vocabulary);
+}
+
+// One chunk after the other, as the scheduler does; the last row's logits are computed.
+Status BenchSession::prefill(SequenceKv& kv, size_t tokens) {
+  const size_t chunk = engine_.model().rows_max();
+  for (size_t done = 0; done < tokens;) {
+    TRY(go_on_());
+    const size_t rows = std::min(chunk, tokens - done);
+    done += rows;
+    TRY(kv.reserve(rows));
+    batch_.clear();
+    for (size_t i = 0; i < rows; ++i) batch_.tokens.push_back(any_token());
+    batch_.spans.push_back({&kv, 0, rows, kv.length()});
+    if (done == tokens) batch_.output_rows.push_back(static_cast<uint32_t>(rows - 1));
+    engine_.model().forward(engine_.compute(), batch_);
+    kv.advance(rows);
+    kv.drop_unseen();
+  }
+  engine_.model().logits(engine_.compute(), 0, 1);
+  return ok_status();
+}
+
+// A token for each row; the most likely one comes next.
+Status BenchSession::decode_step(std::vector<Row>& rows) {
+  TRY(go_on_());
+  batch_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    TRY(rows[i].kv.reserve(1));
+    batch_.tokens.push_back(rows[i].next);
+    batch_.spans.push_back({&rows[i].kv, i, 1, rows[i].kv.length()});
+    batch_.output_rows.push_back(static_cast<uint32_t>(i));
+  }
+  Model& model = engine_.model();
+  model.forward(engine_.compute(), batch_);
+  for (size_t first = 0; first < rows.size(); first += Model::kLogitsRowsMax) {
+    const size_t count = std::min(Model::kLogitsRowsMax, rows.size() - first);
+    const std::span<const float> logits = model.logits(engine_.compute(), first, count);
+    for (size_t i = 0; i < count; ++i) {
+      const auto row = logits.subspan(i * model.logits_stride(), model.config().vocabulary);
+      rows[first + i].next =
+          static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
+    }
+  }
+  for (Row& row : rows) {
+    row.kv.advance(1);
+    row.kv.drop_unseen();
+  }
+  return ok_status();
+}
+
+Status BenchSession::fill(size_t depth) {
+  return depth > base_.length() ? prefill(base_, depth - base_.length()) : ok_status();
+}
+
+Result<BenchResult> BenchSession::measure(BenchResult what, int32_t repeat,
+                                          const std::function<Status()>& run) {
+  std::vector<double> rates;
+  for (int32_t i = 0; i < repeat; ++i) {
+    const auto start = Clock::now();
+    TRY(run());
+    rates.push_back(static_cast<double>(what.tokens) / seconds_since(start));
+  }
+  what.median = median_of(rates);
+  what.min = *std::min_element(rates.begin(), rates.end());
+  what.max = *std::max_element(rates.begin(), rates.end());
+  return what;
+}
+
+Status BenchSession::measure_prefill(const BenchPlan& plan, size_t depth,
+                                     const std::function<Status(BenchResult)>& take) {
+  for (const int32_t tokens : plan.prefill) {
+    if (tokens == 0) continue;
+    BenchResult what;
+    what.kind = "prefill";
+    what.depth = depth;
+    what.tokens = static_cast<size_t>(tokens);
+    TRY_ASSIGN(BenchResult result, measure(what, plan.repeat, [&] {
+                 SequenceKv kv = base_.fork();
+                 return prefill(kv, what.tokens);
+               }));
+    TRY(take(std::move(result)));
+  }
+  return ok_status();
+}
+
+Status BenchSession::measure_rows(const char* kind, const BenchPlan& plan, size_t depth,
+                                  size_t rows, const std::function<Status(BenchResult)>& take) {
+  const auto steps = static_cast<size_t>(plan.decode);
+  BenchResult what;
+  what.kind = kind;
+  what.depth = depth;
+  what.rows = rows;
+  what.tokens = rows * steps;
+  TRY_ASSIGN(BenchResult result, measure(what, plan.repeat, [&] {
+               std::vector<Row> sequences;
+               for (size_t i = 0; i < rows; ++i) sequences.push_back({base_.fork(), any_token()});
+               for (size_t i = 0; i < steps; ++i) TRY(decode_step(sequences));
+               return ok_status();
+             }));
+  return take(std::move(result));
+}
+
+Status BenchSession::run(const BenchPlan& plan, const std::function<Status(BenchResult)>& take) {
+  {
+    SequenceKv warm = base_.fork();
+    TRY(prefill(warm, kWarmUpTokens));
+  }
+  std::vector<int32_t> depths = plan.depth;
+  std::sort(depths.begin(), depths.end());
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  for (const int32_t depth : depths) {
+    const auto at = static_cast<size_t>(depth);
+    TRY(fill(at));
+    TRY(measure_prefill(plan, at, take));
+    if (plan.decode == 0) continue;
+    TRY(measure_rows("decode", plan, at, 1, take));
+    for (const int32_t rows : plan.rows) {
+      if (rows > 0) TRY(measure_rows("rows", plan, at, static_cast<size_t>(rows), take));
+    }
+  }
+  return ok_status();
+}
+
+Result<double> measure_bandwidth_gb_per_second(ThreadPool& pool, size_t bytes) {
+  TRY_ASSIGN(Buffer buffer, Buffer::allocate(bytes));
+  const size_t threads = static_cast<size_t>(pool.size());
+  const size_t stride = bytes / threads / kStreams / sizeof(uint64_t) / 8 * 8;
+  const size_t part = stride * kStreams;  // words of one thread
+  pool.run([&](int thread) {
+    uint8_t* begin = buffer.data() + static_cast<size_t>(thread) * part * sizeof(uint64_t);
+    std::memset(begin, 1, part * sizeof(uint64_t));
+  });
+  std::atomic<uint64_t> sum{0};  // so that the reads are not left out
+  std::vector<double> rates;
+  for (int pass = 0; pass < kBandwidthPasses; ++pass) {
+    const auto start = Clock::now();
+    pool.run([&](int thread) {
+      const uint64_t* words = buffer.as<uint64_t>() + static_cast<size_t>(thread) * part;
+      sum += read_streams(words, stride, stride);
+    });
+    rates.push_back(static_cast<double>(part * threads * sizeof(uint64_t)) / seconds_since(start) /
+                    1e9);
+  }
+  return median_of(rates);
+}
+
+}  // namespace kvikk

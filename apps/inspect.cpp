@@ -1,0 +1,320 @@
+// kvikk inspect: what a model file holds and what it needs here. Reads the header only.
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "chat_prompt.h"
+#include "json_text.h"
+#include "machine.h"
+#include "model_source.h"
+#include "models/registry.h"
+#include "models/vocabulary.h"
+#include "numbers.h"
+#include "tensor/dtype.h"
+#include "verbs.h"
+
+namespace kvikk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What the program itself takes beside weights and cache.
+constexpr uint64_t kOverheadBytes = uint64_t{100} << 20;
+constexpr KvFormat kKvFormats[] = {KvFormat::kBF16, KvFormat::kF32};
+
+const char* kv_name(KvFormat format) {
+  return kKvNames[static_cast<size_t>(format)].data();  // in the order of KvFormat
+}
+
+struct InspectOptions {
+  bool tensors = false;
+  bool json = false;
+
+  template <class V>
+  void visit(V&& v) {
+    v(tensors, "tensors", false, true, "list every tensor");
+    v(json, "json", false, true, "one JSON document");
+  }
+};
+
+struct WeightFormat {
+  uint64_t tensors = 0;
+  uint64_t elements = 0;
+  uint64_t bytes = 0;
+};
+
+// What the file is, as far as it can be told; `problem` says why it does not run.
+struct Inspection {
+  std::string path;
+  std::optional<GgufFile> file;
+  std::optional<ModelConfig> config;
+  std::string problem;
+  std::map<std::string, WeightFormat> formats;
+  WeightFormat total;
+};
+
+Status find_problem(Inspection& inspection) {
+  const GgufFile& file = *inspection.file;
+  TRY_ASSIGN(const ModelDef* def, find_model_def(file));
+  TRY_ASSIGN(inspection.config, def->read_config(file));
+  ModelConfig& config = *inspection.config;
+  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  if (embedding == nullptr) {
+    return unsupported(file.tensors().empty() ? "the file has a vocabulary but no weights"
+                                              : "tensor 'token_embd.weight' is missing");
+  }
+  config.vocabulary = embedding->shape.size() == 2 ? embedding->shape[1] : 0;
+  for (size_t i = 0; i < config.layers; ++i) {
+    const std::string name = "blk." + std::to_string(i) + ".attn_norm.weight";
+    if (file.find_tensor(name) == nullptr) return damaged("tensor '" + name + "' is missing");
+  }
+  return ok_status();
+}
+
+Result<Inspection> inspect_file(const std::string& path) {
+  Inspection inspection;
+  inspection.path = path;
+  TRY_ASSIGN(inspection.file, GgufFile::open(path));
+  for (const GgufTensor& tensor : inspection.file->tensors()) {
+    WeightFormat& format = inspection.formats[dtype_info(tensor.type).name];
+    for (WeightFormat* sum : {&format, &inspection.total}) {
+      ++sum->tensors;
+      sum->elements += tensor.elements();
+      sum->bytes += tensor.bytes.size();
+    }
+  }
+  inspection.problem = find_problem(inspection).message();
+  return inspection;
+}
+
+// The longest context whose cache fits beside the weights, at most what the model was trained for.
+size_t context_that_fits(const KvShape& shape, const Inspection& inspection,
+                         const Machine& machine) {
+  const uint64_t taken = inspection.total.bytes + kOverheadBytes;
+  if (machine.available_bytes <= taken) return 0;
+  const uint64_t room = machine.available_bytes - taken;
+  size_t low = 0;
+  size_t high = inspection.config->context;
+  while (low < high) {  // sequence_bytes grows with the tokens
+    const size_t middle = low + (high - low + 1) / 2;
+    if (shape.sequence_bytes(middle) <= room) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+Json cache_json(const Inspection& inspection, const Machine& machine) {
+  Json caches = Json::object();
+  for (const KvFormat format : kKvFormats) {
+    const KvShape shape = Model::kv_shape(*inspection.config, format);
+    caches[kv_name(format)] = {
+        {"kv_bytes_per_token", shape.bytes_per_token()},
+        {"full_context_bytes", shape.sequence_bytes(inspection.config->context)},
+        {"context_that_fits", context_that_fits(shape, inspection, machine)}};
+  }
+  return caches;
+}
+
+Json token_json(const Tokenizer& tokenizer, std::optional<TokenId> token) {
+  if (!token.has_value()) return nullptr;
+  return {{"id", *token}, {"text", std::string(tokenizer.token_bytes(*token))}};
+}
+
+Json tokenizer_json(const GgufFile& file) {
+  if (!file.has("tokenizer.ggml.model")) return nullptr;
+  Result<VocabularyData> data = read_vocabulary(file);
+  if (!data.ok()) return {{"error", data.status().message()}};
+  Json json = {{"model", data->model},
+               {"pre", data->pre},
+               {"tokens", data->tokens.size()},
+               {"merges", data->merges.size()}};
+  const Result<Tokenizer> tokenizer = Tokenizer::create(std::move(*data));
+  if (!tokenizer.ok()) {
+    json["error"] = tokenizer.status().message();
+    return json;
+  }
+  json["bos"] = token_json(*tokenizer, tokenizer->bos());
+  json["eos"] = token_json(*tokenizer, tokenizer->eos());
+  json["eot"] = token_json(*tokenizer, tokenizer->eot());
+  json["adds_bos"] = tokenizer->adds_bos();
+  json["adds_eos"] = tokenizer->adds_eos();
+  return json;
+}
+
+Json template_json(const GgufFile& file) {
+  const auto text = read_chat_template(file);
+  if (!text.ok()) return {{"error", text.status().message()}};
+  if (!text->has_value()) return nullptr;
+  Json json = {{"bytes", (*text)->size()}, {"text", **text}};
+  const Result<Template> parsed = Template::parse(**text);
+  if (!parsed.ok()) json["error"] = parsed.status().message();
+  return json;
+}
+
+Json config_json(const ModelConfig& config) {
+  return {{"vocabulary", config.vocabulary},
+          {"hidden", config.hidden},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"kv_heads", config.kv_heads},
+          {"head_dim", config.head_dim},
+          {"feed_forward", config.feed_forward},
+          {"context", config.context},
+          {"sliding_window", config.window},
+          {"sliding_layers", std::count(config.sliding.begin(), config.sliding.end(), true)},
+          {"rope_base", config.rope.base}};
+}
+
+std::string architecture_of(const GgufFile& file) {
+  const auto name = file.get_string("general.architecture");
+  return name.ok() ? *name : "";
+}
+
+Json inspection_json(const Inspection& inspection, bool tensors) {
+  const GgufFile& file = *inspection.file;
+  const Machine machine = describe_machine();
+  Json json = {{"path", inspection.path},
+               {"files", std::max<size_t>(file.shard_count(), 1)},
+               {"gguf_version", file.version()},
+               {"architecture", architecture_of(file)},
+               {"runs", inspection.problem.empty()}};
+  if (!inspection.problem.empty()) json["problem"] = inspection.problem;
+  if (file.has("general.name")) json["name"] = file.get_string("general.name").value();
+  if (inspection.config.has_value()) json["shape"] = config_json(*inspection.config);
+  json["parameters"] = inspection.total.elements;
+  json["weight_bytes"] = inspection.total.bytes;
+  for (const auto& [name, format] : inspection.formats) {
+    json["weight_formats"][name] = {
+        {"tensors", format.tensors}, {"parameters", format.elements}, {"bytes", format.bytes}};
+  }
+  json["tokenizer"] = tokenizer_json(file);
+  json["chat_template"] = template_json(file);
+  if (inspection.config.has_value()) json["kv"] = cache_json(inspection, machine);
+  json["machine"] = {{"memory_bytes", machine.memory_bytes},
+                     {"available_bytes", machine.available_bytes},
+                     {"cores", machine.cores},
+                     {"cpu_level", machine.cpu_level}};
+  if (!tensors) return json;
+  for (const GgufTensor& tensor : file.tensors()) {
+    json["tensors"].push_back({{"name", tensor.name},
+                               {"type", dtype_info(tensor.type).name},
+                               {"shape", tensor.shape},
+                               {"bytes", tensor.bytes.size()}});
+  }
+  return json;
+}
+
+// --- for people ---
+
+std::string line(std::string name, const std::string& value) {
+  name.resize(std::max<size_t>(name.size() + 1, 16), ' ');
+  return name + value + "\n";
+}
+
+std::string count_of(const Json& json) { return count_text(json.get<uint64_t>()); }
+
+std::string shape_text(const Json& s) {
+  std::string text = line("layers", count_of(s["layers"]) + ", hidden " + count_of(s["hidden"]) +
+                                        ", feed-forward " + count_of(s["feed_forward"]));
+  text += line("attention", count_of(s["heads"]) + " heads of " + count_of(s["head_dim"]) +
+                                " over " + count_of(s["kv_heads"]) + " key-value heads" +
+                                (s["sliding_layers"] == 0
+                                     ? ""
+                                     : ", " + count_of(s["sliding_layers"]) + " layers see " +
+                                           count_of(s["sliding_window"]) + " tokens"));
+  return text + line("context", count_of(s["context"]) + " tokens, as trained") +
+         line("vocabulary", count_of(s["vocabulary"]) + " tokens");
+}
+
+std::string tokenizer_text(const Json& t) {
+  if (t.is_null()) return line("tokenizer", "none: the model runs on token ids");
+  if (t.contains("error"))
+    return line("tokenizer", "cannot be used: " + t["error"].get<std::string>());
+  std::string text = t["model"].get<std::string>() + " " + t["pre"].get<std::string>() + ", " +
+                     count_of(t["tokens"]) + " tokens";
+  for (const char* kind : {"bos", "eos"}) {
+    if (!t[kind].is_null())
+      text += std::string(", ") + kind + " " + t[kind]["text"].get<std::string>();
+  }
+  return line("tokenizer", text + (t["adds_bos"] ? ", begins with bos" : ""));
+}
+
+std::string template_text(const Json& t) {
+  if (t.is_null()) return line("chat template", "none: a base model, it continues text");
+  if (t.contains("error"))
+    return line("chat template", "cannot be used: " + t["error"].get<std::string>());
+  return line("chat template", count_of(t["bytes"]) + " bytes");
+}
+
+std::string cache_text(const Json& caches, uint64_t context) {
+  std::string text;
+  for (const auto& [name, kv] : caches.items()) {
+    const uint64_t fits = kv["context_that_fits"];
+    text +=
+        line("cache " + name,
+             count_of(kv["kv_bytes_per_token"]) + " bytes a token, " +
+                 bytes_text(kv["full_context_bytes"]) + " for " + count_text(context) + "; " +
+                 (fits >= context ? "all of it fits here" : count_text(fits) + " tokens fit here"));
+  }
+  return text;
+}
+
+std::string inspection_text(const Json& json) {
+  std::string text = line("file", json["path"].get<std::string>());
+  text += line("model", json.value("name", "") + " (architecture " +
+                            json["architecture"].get<std::string>() + ")");
+  text +=
+      line("parameters", count_of(json["parameters"]) + " in " + bytes_text(json["weight_bytes"]));
+  if (json.contains("weight_formats")) {
+    for (const auto& [name, format] : json["weight_formats"].items()) {
+      text += line("  " + name,
+                   count_of(format["tensors"]) + " tensors, " + bytes_text(format["bytes"]));
+    }
+  }
+  if (json.contains("shape")) text += shape_text(json["shape"]);
+  text += tokenizer_text(json["tokenizer"]) + template_text(json["chat_template"]);
+  if (json.contains("kv")) text += cache_text(json["kv"], json["shape"]["context"]);
+  const Json& machine = json["machine"];
+  text += line("this machine", bytes_text(machine["available_bytes"]) + " of " +
+                                   bytes_text(machine["memory_bytes"]) + " free, " +
+                                   count_of(machine["cores"]) + " cores, " +
+                                   machine["cpu_level"].get<std::string>());
+  text += line("runs here", json["runs"] ? "yes" : "no: " + json["problem"].get<std::string>());
+  if (!json.contains("tensors")) return text;
+  for (const Json& tensor : json["tensors"]) {
+    text += line("  " + tensor["type"].get<std::string>(),
+                 tensor["name"].get<std::string>() + " " + tensor["shape"].dump());
+  }
+  return text;
+}
+
+}  // namespace
+
+Status verb_inspect(Shell& shell, Arguments arguments) {
+  ModelOptions model;
+  InspectOptions options;
+  std::vector<std::string> words;
+  Command command({"inspect",
+                   "[MODEL]",
+                   "Shows what a model file holds, what its cache takes, what context fits in this "
+                   "machine's\nmemory, and whether it runs. Loads no weights.",
+                   {"kvikk inspect smollm2-135m", "kvikk inspect model.gguf --json"}});
+  command.add(model, {"model"});
+  command.add_short("model", 'm');
+  command.add(options);
+  command.take_words(words, 0, 1);
+  TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
+  if (!wanted) return ok_status();
+  if (!words.empty()) model.model = words[0];
+
+  TRY_ASSIGN(const std::string path, find_model(shell, model));
+  TRY_ASSIGN(const Inspection inspection, inspect_file(path));
+  const Json json = inspection_json(inspection, options.tensors);
+  return shell.print(options.json ? json_line(json) : inspection_text(json));
+}
+
+}  // namespace kvikk

@@ -1,0 +1,85 @@
+#pragma once
+// Ctrl-C and termination. A thread of its own waits for the signals, so no work in progress can
+// delay them: commands ask raised() at every step and end in good order, and one that does not come
+// back within the grace period is ended from here. SIGINT works even where a shell started the
+// program in the background with it ignored: whoever sends it means it.
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace kvikk {
+
+class Interrupts {
+ public:
+  // Blocks the signals in this thread and all later ones: make it before any other thread.
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  enum class Policy {
+    kExit,  // the program ends, if need be by force
+    kStop,  // what runs is asked to stop; a second signal ends the program
+  };
+  void set_policy(Policy policy) { policy_.store(policy); }
+
+  bool raised() const { return signal_.load() != 0; }
+  int exit_code() const { return 128 + signal_.load(); }
+  // Readable while raised: for poll() beside standard input.
+  int event() const { return event_; }
+  // The signal was dealt with.
+  void clear();
+
+ private:
+  friend class LastWords;
+  void watch();
+  void end_by_force(int signal);
+
+  std::atomic<int> signal_{0};
+  std::atomic<Policy> policy_{Policy::kExit};
+  int signals_ = -1;  // signalfd
+  int event_ = -1;    // eventfd
+  int stop_ = -1;     // eventfd: the program is done
+  std::mutex mutex_;
+  std::function<void()> last_words_;
+  std::thread thread_;
+};
+
+// While it lives, an interrupt asks what runs to stop instead of ending the program.
+class StopOnInterrupt {
+ public:
+  explicit StopOnInterrupt(Interrupts& interrupts) : interrupts_(interrupts) {
+    interrupts_.set_policy(Interrupts::Policy::kStop);
+  }
+  ~StopOnInterrupt() { interrupts_.set_policy(Interrupts::Policy::kExit); }
+  StopOnInterrupt(const StopOnInterrupt&) = delete;
+  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
+
+ private:
+  Interrupts& interrupts_;
+};
+
+// While it lives, `words` is called before the program is ended by force, to print what there is.
+// On a thread of its own.
+class LastWords {
+ public:
+  LastWords(Interrupts& interrupts, std::function<void()> words) : interrupts_(interrupts) {
+    set(std::move(words));
+  }
+  ~LastWords() { set({}); }
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
+
+ private:
+  void set(std::function<void()> words) {
+    std::lock_guard lock(interrupts_.mutex_);
+    interrupts_.last_words_ = std::move(words);
+  }
+
+  Interrupts& interrupts_;
+};
+
+}  // namespace kvikk

@@ -1,0 +1,84 @@
+#include "json_text.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "shell.h"
+
+namespace kvikk {
+namespace {
+
+// Deep nesting is harmless to the parser but not to everything that walks the result.
+bool is_too_deep(std::string_view text) {
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kJsonDepthMax) return true;
+    } else if (c == ']' || c == '}') {
+      if (depth > 0) --depth;
+    }
+  }
+  return false;
+}
+
+// Without the library's own prefix "[json.exception.parse_error.101] ".
+std::string short_message(const std::string& what) {
+  const size_t end = what.find("] ");
+  return end == std::string::npos ? what : what.substr(end + 2);
+}
+
+}  // namespace
+
+Result<nlohmann::ordered_json> parse_json(std::string_view text, const std::string& where) {
+  if (is_too_deep(text)) {
+    return damaged(where + ": more than " + std::to_string(kJsonDepthMax) +
+                   " brackets within each other");
+  }
+  try {
+    return nlohmann::ordered_json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    return damaged(where + ": is not JSON: " + short_message(error.what()));
+  }
+}
+
+Result<nlohmann::ordered_json> parse_json_object(std::string_view text, const std::string& where) {
+  TRY_ASSIGN(nlohmann::ordered_json json, parse_json(text, where));
+  if (!json.is_object()) return damaged(where + ": must be a JSON object, {...}");
+  return json;
+}
+
+Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
+                                          const std::string& where) {
+  if (!json.is_array()) return damaged(where + ": must be a list of whole numbers, [1, 2, ...]");
+  std::vector<TokenId> numbers;
+  numbers.reserve(json.size());
+  for (const auto& item : json) {
+    const bool fits = item.is_number_unsigned() && item.get<uint64_t>() <= INT32_MAX;
+    if (!fits) {
+      return damaged(where + ": entry " + std::to_string(numbers.size()) +
+                     " must be a whole number from 0 to " + std::to_string(INT32_MAX));
+    }
+    numbers.push_back(item.get<TokenId>());
+  }
+  return numbers;
+}
+
+Result<std::vector<TokenId>> read_numbers_file(const std::string& path) {
+  TRY_ASSIGN(const std::string text, read_file(path, kTokensFileBytesMax));
+  TRY_ASSIGN(const nlohmann::ordered_json json, parse_json(text, path));
+  return json_numbers(json, path);
+}
+
+std::string json_line(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace kvikk

@@ -1,0 +1,30 @@
+#pragma once
+// JSON from files that come from anywhere: parsed with limits, errors that say where.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "kvikk/token.h"
+
+namespace kvikk {
+
+inline constexpr size_t kJsonDepthMax = 500;                    // brackets within each other
+inline constexpr size_t kTokensFileBytesMax = size_t{1} << 28;  // a list of token ids
+
+// `where` begins the message of an error: a file and a line. kDamaged for what is no JSON.
+Result<nlohmann::ordered_json> parse_json(std::string_view text, const std::string& where);
+// parse_json, and an object.
+Result<nlohmann::ordered_json> parse_json_object(std::string_view text, const std::string& where);
+
+// A list of whole numbers from 0 to 2^31 - 1: token ids, positions.
+Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
+                                          const std::string& where);
+Result<std::vector<TokenId>> read_numbers_file(const std::string& path);
+
+// One line of JSON; text that is no UTF-8 becomes U+FFFD.
+std::string json_line(const nlohmann::ordered_json& json);
+
+}  // namespace kvikk

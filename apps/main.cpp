@@ -1,0 +1,149 @@
+// kvikk VERB ...: finds the verb, runs it, turns its Status into a message and an exit code:
+// 0 done, 1 it could not be done, 2 wrong use, 130 stopped by Ctrl-C.
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kvikk_commit.h"
+#include "verbs.h"
+
+namespace kvikk {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* part;  // second word, or empty
+  Status (*run)(Shell& shell, Arguments arguments);
+  const char* summary;
+};
+
+constexpr std::array<Verb, 13> kVerbs = {{
+    {"chat", "", verb_chat, "talk with a model in the terminal"},
+    {"run", "", verb_run, "one answer on standard output"},
+    {"models", "", verb_models, "the models that can be fetched by name"},
+    {"pull", "", verb_pull, "fetch a model"},
+    {"rm", "", verb_rm, "remove a fetched model"},
+    {"inspect", "", verb_inspect, "what a model file holds and what it needs"},
+    {"bench", "", verb_bench, "measure speed: prefill, decode, depth, rows"},
+    {"eval", "logits", verb_eval_logits, "raw logits of a list of tokens"},
+    {"eval", "batch", verb_eval_batch, "answer many requests from a file"},
+    {"eval", "ppl", verb_eval_ppl, "perplexity of a text"},
+    {"eval", "kl", verb_eval_kl, "distance between two ways of running a model"},
+    {"tokenize", "", verb_tokenize, "text to tokens and back"},
+    {"template", "", verb_template, "a conversation as the model sees it"},
+}};
+
+constexpr char kVersion[] = "kvikk " KVIKK_VERSION " (" KVIKK_COMMIT ")\n";
+
+std::string full_name(const Verb& verb) {
+  return std::string(verb.name) + (verb.part[0] == '\0' ? "" : " ") + verb.part;
+}
+
+std::string overview() {
+  std::string text =
+      "kvikk runs language models on the processor of this machine.\n\n"
+      "usage: kvikk VERB [OPTIONS]\n\n";
+  for (const Verb& verb : kVerbs) {
+    std::string name = full_name(verb);
+    name.resize(14, ' ');
+    text += "  " + name + verb.summary + "\n";
+  }
+  return text +
+         "\n'kvikk VERB --help' says more about one; 'kvikk --version' names the build.\n\n"
+         "examples:\n"
+         "  kvikk chat\n"
+         "  cat x.py | kvikk run \"explain\"\n";
+}
+
+Status unknown_verb(const std::string& name) {
+  std::vector<std::string> known;
+  std::string list;
+  for (const Verb& verb : kVerbs) {
+    if (std::find(known.begin(), known.end(), verb.name) != known.end()) continue;
+    known.push_back(verb.name);
+    list += (list.empty() ? "" : ", ") + std::string(verb.name);
+  }
+  const std::string near = nearest(name, known);
+  return invalid_argument("there is no verb '" + name + "'" +
+                          (near.empty() ? "" : "; did you mean '" + near + "'?") +
+                          "\nVerbs: " + list);
+}
+
+// The verb that the first words name, and how many words that is.
+Result<std::pair<const Verb*, size_t>> find_verb(Arguments arguments) {
+  const std::string name = arguments[0];
+  std::string parts;
+  for (const Verb& verb : kVerbs) {
+    if (name != verb.name) continue;
+    if (verb.part[0] == '\0') return std::pair(&verb, size_t{1});
+    if (arguments.size() > 1 && std::string_view(arguments[1]) == verb.part) {
+      return std::pair(&verb, size_t{2});
+    }
+    parts += (parts.empty() ? "" : ", ") + std::string(verb.part);
+  }
+  if (parts.empty()) return unknown_verb(name);
+  const std::string given =
+      arguments.size() > 1 ? "'" + std::string(arguments[1]) + "'" : "nothing";
+  return invalid_argument("'" + name + "' is followed by one of " + parts + ", not by " + given);
+}
+
+Status print_markdown(Shell& shell) {
+  TRY(shell.print("# Commands and options\n\nMade by `kvikk --help-markdown`.\n\n"));
+  const char* const argument = "--help-markdown";
+  for (const Verb& verb : kVerbs) TRY(verb.run(shell, {&argument, 1}));
+  return ok_status();
+}
+
+Status run_program(Shell& shell, Arguments arguments) {
+  if (arguments.empty()) {
+    shell.message(overview());
+    return invalid_argument("a verb is missing");
+  }
+  const std::string_view first = arguments[0];
+  if (first == "--help" || first == "-h" || first == "help") return shell.print(overview());
+  if (first == "--version" || first == "-V") return shell.print(kVersion);
+  if (first == "--help-markdown") return print_markdown(shell);
+  TRY_ASSIGN(const auto verb, find_verb(arguments));
+  return verb.first->run(shell, arguments.subspan(verb.second));
+}
+
+Status run_guarded(Shell& shell, Arguments arguments) {
+  try {
+    return run_program(shell, arguments);
+  } catch (const std::bad_alloc&) {
+    return exhausted("out of memory");
+  } catch (const std::exception& error) {
+    return io_error(std::string("unexpected: ") + error.what());
+  }
+}
+
+int finish(Shell& shell, const Status& status) {
+  if (shell.interrupts().raised() && (status.ok() || status.code() == StatusCode::kCancelled)) {
+    return shell.interrupts().exit_code();
+  }
+  if (status.ok()) return 0;
+  if (!is_closed_output(status)) shell.message("kvikk: error: " + status.message() + "\n");
+  return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+}  // namespace
+}  // namespace kvikk
+
+int main(int argc, char** argv) {
+  try {
+    kvikk::Shell shell;
+    const kvikk::Arguments arguments(argv + (argc > 0 ? 1 : 0),
+                                     static_cast<size_t>(argc > 0 ? argc - 1 : 0));
+    return kvikk::finish(shell, kvikk::run_guarded(shell, arguments));
+  } catch (const std::exception& error) {  // the system gives no thread, no descriptor
+    std::fprintf(stderr, "kvikk: error: cannot start: %s\n", error.what());
+    return 1;
+  }
+}

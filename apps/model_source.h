@@ -1,0 +1,63 @@
+#pragma once
+// From -m MODEL to a loaded engine: finds the file, fetches a catalog model that is not there yet,
+// shows progress.
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "kvikk/engine_options.h"
+#include "shell.h"
+#include "weights/catalog.h"
+
+namespace kvikk {
+
+struct ModelsDirOptions {
+  std::string models_dir;  // empty: the default
+  bool accept_licence = false;
+
+  template <class V>
+  void visit(V&& v) {
+    v(models_dir, "models_dir", 0, 4096, "where fetched models are; default ~/.cache/kvikk/models");
+    v(accept_licence, "accept_licence", false, true, "agree to the terms of the model to fetch");
+  }
+  std::string directory() const { return models_dir.empty() ? default_models_dir() : models_dir; }
+};
+
+struct ModelOptions {
+  std::string model = "smollm2-135m";
+  ModelsDirOptions dir;
+
+  template <class V>
+  void visit(V&& v) {
+    v(model, "model", 1, 4096, "a name that 'kvikk models' lists, or a .gguf file");
+    dir.visit(v);
+  }
+};
+
+// Fetches a catalog model, with progress; asks for the terms on a terminal. Returns its path.
+Result<std::string> fetch(Shell& shell, const CatalogEntry& entry, const ModelsDirOptions& options);
+
+// The path of the model's file; fetches it first if need be.
+Result<std::string> find_model(Shell& shell, const ModelOptions& options);
+
+// Whether the file has a chat template; a base model has none.
+Result<bool> has_chat_template(const GgufFile& file);
+
+// Errors: kInvalidArgument for a value that no machine or not this one knows. Costs nothing, so it
+// comes before a model is fetched.
+Status check_engine_options(const EngineOptions& options);
+
+struct LoadedEngine {
+  std::unique_ptr<Engine> engine;
+  std::string path;
+  double load_seconds = 0;
+};
+Result<LoadedEngine> load_engine(Shell& shell, const std::string& path,
+                                 const EngineOptions& options);
+// find_model and load_engine.
+Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,
+                                 const EngineOptions& options);
+
+}  // namespace kvikk
