@@ -4,7 +4,6 @@
 // order of the float operations is fixed in kernels.h.
 
 #include "kernels/avx512_panels.h"
-#include "kernels/kernels.h"
 
 namespace kvikk::avx512 {
 
@@ -33,14 +32,6 @@ inline __m512i dot_start(const int32_t* sums, int part) {
   if (F::kZero == 0) return _mm512_setzero_si512();
   const int32_t sum = F::kParts == 2 ? sums[part] : sums[0] + sums[1];
   return _mm512_set1_epi32(-F::kZero * sum);
-}
-
-inline ActivationRows rows_at(const QuantizedRows& x, size_t row) {
-  const size_t block = row / kBlock * kBlock;
-  const size_t stride = x.rows - block < kBlock ? x.rows - block : kBlock;
-  const size_t at = block * x.groups + (row - block);
-  return {x.codes + block * x.groups * kGroupK + (row - block) * kGroupK, x.scales + at,
-          x.sums + 2 * at, x.weighted_sums + at, stride};
 }
 
 // P panels times M rows.
@@ -112,7 +103,7 @@ void rows_kernel(const uint8_t* panels, size_t panel_bytes, size_t groups, const
 // Panels [begin, end) times M rows from `row`, P panels at a time.
 template <class F, int P, int M>
 void rows_panels(const MatmulArgs& args, size_t row) {
-  const ActivationRows x = rows_at(args.quantized, row);
+  const ActivationRows x = rows_at(args.quantized, row, 0);
   const size_t groups = args.k / kGroupK;
   float* y = args.y + row * args.y_stride;
   size_t p = args.panel_begin;

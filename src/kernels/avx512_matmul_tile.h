@@ -1,7 +1,7 @@
 #pragma once
 // Products of quantized panels with many rows: two panels are unpacked once (avx512_unpack.h) and
-// all rows run over them, eight at a time, with the 2 x 8 sums of a group in registers. Gives the
-// same bits as the kernel for few rows.
+// all full blocks of rows run over them, eight rows at a time, with the 2 x 8 sums of a group in
+// registers. Gives the same bits as the kernel for few rows, which does the last block.
 
 #include "kernels/avx512_matmul_rows.h"
 #include "kernels/avx512_unpack.h"
@@ -10,20 +10,21 @@ namespace kvikk::avx512 {
 
 namespace {
 
-constexpr size_t kTileRowsMin = 17;  // from here on unpacking once pays
+constexpr size_t kTileRows = 8;
 
 // What lies in args.scratch.
 template <class F, size_t P>
 struct TileScratch {
   Unpacked<F, P> w;
-  float f[P][kRowsMax][kLanes];
+  float f[P][kTileRows][kLanes];
 };
 
-// f [P][M][16] += P unpacked panels times M rows of x, which starts at the first group.
-template <class F, size_t P, size_t M>
+// f [P][8][16] += P unpacked panels times 8 rows of x, which starts at the first group.
+template <class F, size_t P>
 void tile_kernel(const Unpacked<F, P>& w, size_t groups, const ActivationRows& x,
-                 float (&f)[P][kRowsMax][kLanes]) {
+                 float (&f)[P][kTileRows][kLanes]) {
   constexpr size_t kDots = kQuads / F::kParts;
+  constexpr size_t M = kTileRows;
   const int8_t* codes = x.codes;
   const float* scales = x.scales;
   const int32_t* row_sums = x.sums;
@@ -73,25 +74,21 @@ void tile_kernel(const Unpacked<F, P>& w, size_t groups, const ActivationRows& x
   }
 }
 
-// M rows from `row` on. The sums of the chunks before this one come from y.
-template <class F, size_t P, size_t M>
+// 8 rows from `row` on. The sums of the chunks before this one come from y.
+template <class F, size_t P>
 void tile_rows(const MatmulArgs& args, TileScratch<F, P>& scratch, size_t panel, size_t row,
                size_t group_begin, size_t groups) {
   float* const y = args.y + row * args.y_stride + panel * kLanes;
-  for (size_t r = 0; r < M; ++r) {
+  for (size_t r = 0; r < kTileRows; ++r) {
     for (size_t p = 0; p < P; ++p) {
       const float* from = y + r * args.y_stride + p * kLanes;
       _mm512_store_ps(scratch.f[p][r],
                       group_begin == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(from));
     }
   }
-  ActivationRows x = rows_at(args.quantized, row);
-  x.codes += group_begin * x.stride * kGroupK;
-  x.scales += group_begin * x.stride;
-  x.sums += 2 * group_begin * x.stride;
-  x.weighted_sums += group_begin * x.stride;
-  tile_kernel<F, P, M>(scratch.w, groups, x, scratch.f);
-  for (size_t r = 0; r < M; ++r) {
+  const ActivationRows x = rows_at(args.quantized, row, group_begin);
+  tile_kernel<F, P>(scratch.w, groups, x, scratch.f);
+  for (size_t r = 0; r < kTileRows; ++r) {
     for (size_t p = 0; p < P; ++p) {
       _mm512_storeu_ps(y + r * args.y_stride + p * kLanes, _mm512_load_ps(scratch.f[p][r]));
     }
@@ -102,33 +99,24 @@ template <class F, size_t P>
 void tile_panels(const MatmulArgs& args, size_t panel, size_t group_begin, size_t groups) {
   auto& scratch = *reinterpret_cast<TileScratch<F, P>*>(args.scratch);
   unpack<F, P, false>(args, panel, group_begin, groups, scratch.w);
-  for (size_t row = 0; row < args.rows;) {
-    const size_t left = args.rows - row;
-    const size_t in_block = kBlock - row % kBlock;
-    const size_t run = left < in_block ? left : in_block;
-    if (run >= 8) {
-      tile_rows<F, P, 8>(args, scratch, panel, row, group_begin, groups);
-      row += 8;
-    } else if (run >= 4) {
-      tile_rows<F, P, 4>(args, scratch, panel, row, group_begin, groups);
-      row += 4;
-    } else {
-      tile_rows<F, P, 1>(args, scratch, panel, row, group_begin, groups);
-      row += 1;
-    }
+  for (size_t row = 0; row + kBlock <= args.rows; row += kBlock) {
+    tile_rows<F, P>(args, scratch, panel, row, group_begin, groups);
+    tile_rows<F, P>(args, scratch, panel, row + kTileRows, group_begin, groups);
   }
 }
 
 template <class F>
 void quantized_matmul(const MatmulArgs& args) {
-  if (args.rows < kTileRowsMin) return rows_matmul<F>(args);
-  for_each_chunk(args, [&](size_t panel, size_t panels, size_t group_begin, size_t groups) {
-    if (panels == 2) {
-      tile_panels<F, 2>(args, panel, group_begin, groups);
-    } else {
-      tile_panels<F, 1>(args, panel, group_begin, groups);
-    }
-  });
+  if (args.rows >= kBlock) {
+    for_each_chunk(args, 2, [&](size_t panel, size_t panels, size_t group_begin, size_t groups) {
+      if (panels == 2) {
+        tile_panels<F, 2>(args, panel, group_begin, groups);
+      } else {
+        tile_panels<F, 1>(args, panel, group_begin, groups);
+      }
+    });
+  }
+  if (args.rows % kBlock != 0) rows_matmul<F>(last_block(args));
 }
 
 }  // namespace

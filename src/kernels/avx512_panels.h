@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kernels.h"
+
 namespace kvikk::avx512 {
 
 namespace {
@@ -170,7 +172,8 @@ struct Q6K {
   static __m512 minimum(const uint8_t*, size_t) { return _mm512_setzero_ps(); }
 };
 
-// Consecutive activation rows of one block. Of group g, row r: codes at (g * stride + r) * 32.
+// Consecutive activation rows of one block, from some group on. Of group g, row r: codes at
+// (g * stride + r) * 32.
 struct ActivationRows {
   const int8_t* codes;
   const float* scales;
@@ -178,6 +181,13 @@ struct ActivationRows {
   const float* weighted_sums;
   size_t stride;  // rows of the block
 };
+
+inline ActivationRows rows_at(const QuantizedRows& x, size_t row, size_t group) {
+  const size_t block = row / kBlock * kBlock;
+  const size_t stride = x.rows - block < kBlock ? x.rows - block : kBlock;
+  const size_t at = block * x.groups + group * stride + (row - block);
+  return {x.codes + at * kGroupK, x.scales + at, x.sums + 2 * at, x.weighted_sums + at, stride};
+}
 
 }  // namespace
 

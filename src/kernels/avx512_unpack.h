@@ -3,13 +3,12 @@
 // of one or two panels, small enough to stay in the L1 cache while all rows pass.
 
 #include "kernels/avx512_panels.h"
-#include "kernels/kernels.h"
 
 namespace kvikk::avx512 {
 
 namespace {
 
-constexpr size_t kChunk = 16;  // groups; a multiple of a super-group's 8
+constexpr size_t kChunk = 32;  // groups; a multiple of a super-group's 8
 constexpr size_t kUnpackAheadBytes = 2048;
 
 template <class F, size_t P>
@@ -52,16 +51,32 @@ void unpack(const MatmulArgs& args, size_t panel, size_t group_begin, size_t gro
 }
 
 // Calls one_chunk(panel, panels at once, group_begin, groups) for chunk after chunk of k, so that
-// the activations of a chunk stay in the L2 cache over the panels.
+// the activations of a chunk stay in the L2 cache over the panels of this call.
 template <class OneChunk>
-inline void for_each_chunk(const MatmulArgs& args, const OneChunk& one_chunk) {
+inline void for_each_chunk(const MatmulArgs& args, size_t panels, const OneChunk& one_chunk) {
   const size_t groups = args.k / kGroupK;
   for (size_t begin = 0; begin < groups; begin += kChunk) {
     const size_t count = groups - begin < kChunk ? groups - begin : kChunk;
-    for (size_t p = args.panel_begin; p < args.panel_end; p += 2) {
-      one_chunk(p, args.panel_end - p < 2 ? 1 : 2, begin, count);
+    for (size_t p = args.panel_begin; p < args.panel_end; p += panels) {
+      const size_t left = args.panel_end - p;
+      one_chunk(p, left < panels ? left : panels, begin, count);
     }
   }
+}
+
+// What is left after all full blocks of rows.
+inline MatmulArgs last_block(const MatmulArgs& args) {
+  const size_t row = args.rows / kBlock * kBlock;
+  const size_t at = row * args.quantized.groups;
+  MatmulArgs last = args;
+  last.rows = args.rows - row;
+  last.quantized.rows = last.rows;
+  last.quantized.codes += at * kGroupK;
+  last.quantized.scales += at;
+  last.quantized.sums += 2 * at;
+  last.quantized.weighted_sums += at;
+  last.y += row * args.y_stride;
+  return last;
 }
 
 }  // namespace
