@@ -34,10 +34,31 @@ Rows rows_at(const QuantizedRows& x, size_t row) {
           x.sums + 2 * at, x.weighted_sums + at, stride};
 }
 
-inline __m256i broadcast_quad(const int8_t* x) {
-  int quad = 0;
-  __builtin_memcpy(&quad, x, 4);
-  return _mm256_set1_epi32(quad);
+typedef int32_t Quad __attribute__((may_alias));
+
+// These are in assembly because g++ 12 loads the activations of all rows first and spills them.
+
+// sums (16 of 16 bits) += codes (unsigned) * the four activations at x (signed), in pairs.
+inline void add_quad(__m256i& sums, __m256i codes, const int8_t* x) {
+  __m256i t;
+  asm("vpbroadcastd %2, %1\n\t"
+      "vpmaddubsw %1, %3, %1\n\t"
+      "vpaddw %1, %0, %0"
+      : "+x"(sums), "=&x"(t)
+      : "m"(*reinterpret_cast<const Quad*>(x)), "x"(codes));
+}
+
+// dots (8 of 32 bits) += weights (signed) * the four activations at x; magnitudes = |weights|.
+inline void add_signed_quad(__m256i& dots, __m256i weights, __m256i magnitudes, const int8_t* x) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i t;
+  asm("vpbroadcastd %2, %1\n\t"
+      "vpsignb %3, %1, %1\n\t"
+      "vpmaddubsw %1, %4, %1\n\t"
+      "vpmaddwd %5, %1, %1\n\t"
+      "vpaddd %1, %0, %0"
+      : "+x"(dots), "=&x"(t)
+      : "m"(*reinterpret_cast<const Quad*>(x)), "x"(weights), "x"(magnitudes), "x"(ones));
 }
 
 inline __m256i widen(__m256i sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
@@ -75,37 +96,36 @@ template <class S, int M>
 inline void dot_rows(const uint8_t* unit, size_t i, int half, const int8_t* x, size_t first,
                      size_t last, __m256i (&dots)[M]) {
   constexpr size_t kPairs = S::kBits == 4 ? 4 : S::kBits == 5 ? 2 : 1;  // of one 16-bit sum
-  __m256i sums[M];
 #pragma GCC unroll 4
   for (int r = 0; r < M; ++r) dots[r] = _mm256_setzero_si256();
 #pragma GCC unroll 4
-  for (size_t j = first / 2; j < last / 2; ++j) {
-    __m256i even;
-    __m256i odd;
-    S::pair(unit, i, half, j, even, odd);
-    if constexpr (S::kBits == 8) {
-      even = _mm256_xor_si256(even, _mm256_set1_epi8(-128));
-      odd = _mm256_xor_si256(odd, _mm256_set1_epi8(-128));
-    }
+  for (size_t begin = first / 2; begin < last / 2; begin += kPairs) {
+    __m256i sums[M];
 #pragma GCC unroll 4
-    for (int r = 0; r < M; ++r) {
-      const int8_t* row = x + static_cast<size_t>(r) * kGroupK + 8 * j;
-      const __m256i x_even = broadcast_quad(row);
-      const __m256i x_odd = broadcast_quad(row + 4);
-      if constexpr (S::kBits == 8) {
-        const __m256i a =
-            _mm256_maddubs_epi16(_mm256_abs_epi8(even), _mm256_sign_epi8(x_even, even));
-        const __m256i b = _mm256_maddubs_epi16(_mm256_abs_epi8(odd), _mm256_sign_epi8(x_odd, odd));
-        dots[r] = _mm256_add_epi32(dots[r], _mm256_add_epi32(widen(a), widen(b)));
-      } else {
-        const __m256i a = _mm256_maddubs_epi16(even, x_even);
-        const __m256i b = _mm256_maddubs_epi16(odd, x_odd);
-        const __m256i both = _mm256_add_epi16(a, b);
-        sums[r] = (j - first / 2) % kPairs == 0 ? both : _mm256_add_epi16(sums[r], both);
-        if ((j - first / 2) % kPairs == kPairs - 1) {
-          dots[r] = _mm256_add_epi32(dots[r], widen(sums[r]));
+    for (int r = 0; r < M; ++r) sums[r] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (size_t j = begin; j < begin + kPairs; ++j) {
+      __m256i even;
+      __m256i odd;
+      S::pair(unit, i, half, j, even, odd);
+#pragma GCC unroll 4
+      for (int r = 0; r < M; ++r) {
+        const int8_t* row = x + static_cast<size_t>(r) * kGroupK + 8 * j;
+        if constexpr (S::kBits == 8) {
+          const __m256i sign = _mm256_set1_epi8(-128);
+          const __m256i w0 = _mm256_xor_si256(even, sign);
+          const __m256i w1 = _mm256_xor_si256(odd, sign);
+          add_signed_quad(dots[r], w0, _mm256_abs_epi8(w0), row);
+          add_signed_quad(dots[r], w1, _mm256_abs_epi8(w1), row + 4);
+        } else {
+          add_quad(sums[r], even, row);
+          add_quad(sums[r], odd, row + 4);
         }
       }
+    }
+    if (S::kBits != 8) {
+#pragma GCC unroll 4
+      for (int r = 0; r < M; ++r) dots[r] = _mm256_add_epi32(dots[r], widen(sums[r]));
     }
   }
 }
@@ -118,8 +138,6 @@ inline void add_group(const uint8_t* unit, size_t i, const Rows& x, size_t g, fl
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     __m256 value[M];
-#pragma GCC unroll 4
-    for (int r = 0; r < M; ++r) value[r] = _mm256_load_ps(f + r * 16 + half * 8);
 #pragma GCC unroll 2
     for (int part = 0; part < S::kParts; ++part) {
       constexpr size_t kPartQuads = kQuads / S::kParts;
@@ -129,6 +147,7 @@ inline void add_group(const uint8_t* unit, size_t i, const Rows& x, size_t g, fl
       const __m256 scale = S::scale(unit, i, half, part);
 #pragma GCC unroll 4
       for (int r = 0; r < M; ++r) {
+        if (part == 0) value[r] = _mm256_load_ps(f + r * 16 + half * 8);
         const size_t row = at + static_cast<size_t>(r);
         if (S::kBits != 8 && S::kZero != 0) {
           const int32_t* sums = x.sums + 2 * row;
@@ -149,6 +168,7 @@ inline void add_group(const uint8_t* unit, size_t i, const Rows& x, size_t g, fl
     }
 #pragma GCC unroll 4
     for (int r = 0; r < M; ++r) _mm256_store_ps(f + r * 16 + half * 8, value[r]);
+    asm volatile("" ::: "memory");  // or the compiler mixes the halves and spills
   }
 }
 
