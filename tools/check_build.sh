@@ -54,14 +54,16 @@ run_fuzzers() {
     [ -x "$program" ] || continue
     target=$(basename "$program" | sed 's/^fuzz_//')
     corpus=$build/corpus/$target  # what it finds goes here, the seeds stay as they are
-    mkdir -p "$corpus" "$build/findings" "fuzz/corpus/$target"
+    mkdir -p "$corpus" "$build/findings"
+    seeds=()
+    [ -d "fuzz/corpus/$target" ] && seeds+=("fuzz/corpus/$target")
     options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
              -artifact_prefix="$build/findings/$target-" -verbosity=0)
     if [ -f "fuzz/$target.dict" ]; then
       options+=(-dict="fuzz/$target.dict")
     fi
     echo "fuzzing $target for $seconds s"
-    "${fixed_addresses[@]}" "$program" "${options[@]}" "$corpus" "fuzz/corpus/$target"
+    "${fixed_addresses[@]}" "$program" "${options[@]}" "$corpus" "${seeds[@]}"
   done
 }
 
