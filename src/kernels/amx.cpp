@@ -130,6 +130,7 @@ void multiply_block(Scratch<F>& s, size_t groups, const ActivationRows& x, bool 
 template <class F, void (*kFewRows)(const MatmulArgs&)>
 void matmul(const MatmulArgs& args) {
   if (args.rows >= kBlock) {
+    static_assert(sizeof(Scratch<F>) <= matmul_scratch_bytes());
     auto& scratch = *reinterpret_cast<Scratch<F>*>(args.scratch);
     configure(F::kParts);
     for_each_chunk(args, 1, [&](size_t panel, size_t, size_t group_begin, size_t groups) {

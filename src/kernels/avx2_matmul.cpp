@@ -16,8 +16,10 @@ namespace {
 
 constexpr size_t kUnpackRowsMin = 9;  // from here on unpacking once pays
 constexpr size_t kAheadBytes = 1024;
+constexpr size_t kChunk = 32;  // groups that are unpacked at once
 
-// Consecutive rows of one block. Of group g, row r: codes at (g * stride + r) * 32.
+// Consecutive rows of one block, from some group on. Of group g, row r: codes at
+// (g * stride + r) * 32.
 struct Rows {
   const int8_t* codes;
   const float* scales;
@@ -26,12 +28,11 @@ struct Rows {
   size_t stride;  // rows of the block
 };
 
-Rows rows_at(const QuantizedRows& x, size_t row) {
+Rows rows_at(const QuantizedRows& x, size_t row, size_t group) {
   const size_t block = row / kRowBlock * kRowBlock;
   const size_t stride = x.rows - block < kRowBlock ? x.rows - block : kRowBlock;
-  const size_t at = block * x.groups + (row - block);
-  return {x.codes + block * x.groups * kGroupK + (row - block) * kGroupK, x.scales + at,
-          x.sums + 2 * at, x.weighted_sums + at, stride};
+  const size_t at = block * x.groups + group * stride + (row - block);
+  return {x.codes + at * kGroupK, x.scales + at, x.sums + 2 * at, x.weighted_sums + at, stride};
 }
 
 typedef int32_t Quad __attribute__((may_alias));
@@ -82,6 +83,8 @@ struct Bytes : F {
   static const float* floats(const uint8_t* unit, int part, int half) {
     return reinterpret_cast<const float*>(unit + kQuads * kLine) + part * 16 + half * 8;
   }
+  static_assert(kChunk * kStep <= matmul_scratch_bytes());
+
   static __m256 scale(const uint8_t* unit, size_t, int half, int part) {
     return _mm256_load_ps(floats(unit, part, half));
   }
@@ -172,12 +175,18 @@ inline void add_group(const uint8_t* unit, size_t i, const Rows& x, size_t g, fl
   }
 }
 
-// P panels (as many streams of loads) times M rows.
+// P panels (as many streams of loads) times M rows. y holds the sums of the groups before these,
+// unless these are the first.
 template <class S, int P, int M>
-void kernel(const uint8_t* panels, size_t panel_bytes, size_t groups, const Rows& x, float* y,
-            size_t y_stride) {
+void kernel(const uint8_t* panels, size_t panel_bytes, size_t groups, const Rows& x, bool first,
+            float* y, size_t y_stride) {
   constexpr size_t kGroupBytes = S::kStep / S::kUnitGroups;
   alignas(32) float f[P][M][kLanes] = {};
+  for (size_t p = 0; p < P && !first; ++p) {
+    for (size_t r = 0; r < M; ++r) {
+      __builtin_memcpy(f[p][r], y + r * y_stride + p * kLanes, sizeof f[p][r]);
+    }
+  }
   for (size_t g = 0; g < groups; ++g) {
     const uint8_t* unit = panels + g / S::kUnitGroups * S::kStep;
     // Past the end of these panels lies, for stream p, the panel P further on.
@@ -199,31 +208,32 @@ void kernel(const uint8_t* panels, size_t panel_bytes, size_t groups, const Rows
   }
 }
 
-// All rows over P panels, y of the first panel. Rows of a block are neighbours, so M rows at a time
-// never cross its end.
+// Groups [begin, begin + count) of k.
+struct GroupRange {
+  size_t begin;
+  size_t count;
+};
+
+// All rows over P panels, given from the first of `groups` on. Rows of a block are neighbours, so M
+// rows at a time never cross its end.
 template <class S, int P>
-void multiply_panels(const MatmulArgs& args, const uint8_t* panels, size_t panel_bytes, float* y) {
-  const size_t groups = args.k / kGroupK;
+void multiply_panels(const MatmulArgs& args, const uint8_t* panels, size_t panel_bytes,
+                     const GroupRange& groups, float* y) {
   for (size_t row = 0; row < args.rows;) {
-    const Rows x = rows_at(args.quantized, row);
+    const Rows x = rows_at(args.quantized, row, groups.begin);
     const size_t in_block = x.stride - row % kRowBlock;
-    float* to = y + row * args.y_stride;
-    if (in_block >= 4) {
-      kernel<S, P, 4>(panels, panel_bytes, groups, x, to, args.y_stride);
-      row += 4;
-    } else if (in_block >= 2) {
-      kernel<S, P, 2>(panels, panel_bytes, groups, x, to, args.y_stride);
-      row += 2;
-    } else {
-      kernel<S, P, 1>(panels, panel_bytes, groups, x, to, args.y_stride);
-      row += 1;
-    }
+    const size_t m = in_block >= 4 ? 4 : in_block >= 2 ? 2 : 1;
+    const auto run = m == 4 ? kernel<S, P, 4> : m == 2 ? kernel<S, P, 2> : kernel<S, P, 1>;
+    run(panels, panel_bytes, groups.count, x, groups.begin == 0, y + row * args.y_stride,
+        args.y_stride);
+    row += m;
   }
 }
 
 template <class F>
-void unpack(const uint8_t* panel, size_t groups, uint8_t* out) {
-  for (size_t g = 0; g < groups; ++g, out += Bytes<F>::kStep) {
+void unpack(const uint8_t* panel, const GroupRange& groups, uint8_t* out) {
+  for (size_t n = 0; n < groups.count; ++n, out += Bytes<F>::kStep) {
+    const size_t g = groups.begin + n;
     const uint8_t* unit = panel + g / F::kUnitGroups * F::kUnitBytes;
     const size_t i = g % F::kUnitGroups;
     float* floats = reinterpret_cast<float*>(out + kQuads * kLine);
@@ -247,22 +257,29 @@ void unpack(const uint8_t* panel, size_t groups, uint8_t* out) {
 
 template <class F>
 void quantized_matmul(const MatmulArgs& args) {
-  size_t p = args.panel_begin;
   const auto panel_at = [&](size_t i) { return args.panels + i * args.panel_bytes; };
+  const size_t groups = args.k / kGroupK;
   if (args.rows >= kUnpackRowsMin) {
-    const size_t groups = args.k / kGroupK;
-    for (; p < args.panel_end; ++p) {
-      unpack<F>(panel_at(p), groups, args.scratch);
-      multiply_panels<Bytes<F>, 1>(args, args.scratch, groups * Bytes<F>::kStep,
-                                   args.y + p * kLanes);
+    // Chunk by chunk of k: an unpacked chunk stays in the L1 cache over the rows, the activations
+    // of a chunk in the L2 cache over the panels.
+    for (GroupRange chunk = {0, 0}; chunk.begin < groups; chunk.begin += chunk.count) {
+      const size_t left = groups - chunk.begin;
+      chunk.count = left < kChunk ? left : kChunk;
+      for (size_t p = args.panel_begin; p < args.panel_end; ++p) {
+        unpack<F>(panel_at(p), chunk, args.scratch);
+        multiply_panels<Bytes<F>, 1>(args, args.scratch, chunk.count * Bytes<F>::kStep, chunk,
+                                     args.y + p * kLanes);
+      }
     }
     return;
   }
+  const GroupRange all = {0, groups};
+  size_t p = args.panel_begin;
   for (; p + 4 <= args.panel_end; p += 4) {
-    multiply_panels<Packed<F>, 4>(args, panel_at(p), args.panel_bytes, args.y + p * kLanes);
+    multiply_panels<Packed<F>, 4>(args, panel_at(p), args.panel_bytes, all, args.y + p * kLanes);
   }
   for (; p < args.panel_end; ++p) {
-    multiply_panels<Packed<F>, 1>(args, panel_at(p), args.panel_bytes, args.y + p * kLanes);
+    multiply_panels<Packed<F>, 1>(args, panel_at(p), args.panel_bytes, all, args.y + p * kLanes);
   }
 }
 

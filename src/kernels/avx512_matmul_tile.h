@@ -97,6 +97,7 @@ void tile_rows(const MatmulArgs& args, TileScratch<F, P>& scratch, size_t panel,
 
 template <class F, size_t P>
 void tile_panels(const MatmulArgs& args, size_t panel, size_t group_begin, size_t groups) {
+  static_assert(sizeof(TileScratch<F, P>) <= matmul_scratch_bytes());
   auto& scratch = *reinterpret_cast<TileScratch<F, P>*>(args.scratch);
   unpack<F, P, false>(args, panel, group_begin, groups, scratch.w);
   for (size_t row = 0; row + kBlock <= args.rows; row += kBlock) {
@@ -107,15 +108,14 @@ void tile_panels(const MatmulArgs& args, size_t panel, size_t group_begin, size_
 
 template <class F>
 void quantized_matmul(const MatmulArgs& args) {
-  if (args.rows >= kBlock) {
-    for_each_chunk(args, 2, [&](size_t panel, size_t panels, size_t group_begin, size_t groups) {
-      if (panels == 2) {
-        tile_panels<F, 2>(args, panel, group_begin, groups);
-      } else {
-        tile_panels<F, 1>(args, panel, group_begin, groups);
-      }
-    });
-  }
+  if (args.rows < 2 * kBlock) return rows_matmul<F>(args);  // unpacking would not pay
+  for_each_chunk(args, 2, [&](size_t panel, size_t panels, size_t group_begin, size_t groups) {
+    if (panels == 2) {
+      tile_panels<F, 2>(args, panel, group_begin, groups);
+    } else {
+      tile_panels<F, 1>(args, panel, group_begin, groups);
+    }
+  });
   if (args.rows % kBlock != 0) rows_matmul<F>(last_block(args));
 }
 
