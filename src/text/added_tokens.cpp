@@ -3,12 +3,16 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace kvikk {
 
 Result<AddedTokens> AddedTokens::create(const VocabularyData& data) {
   std::vector<Entry> entries;
   for (size_t id = 0; id < data.tokens.size(); ++id) {
     if (!is_added_token(data.types[id]) || data.tokens[id].empty()) continue;
+    // No part of a well-formed text; it could match within a character and tear it.
+    if (!is_valid_utf8(data.tokens[id])) continue;
     entries.push_back({data.tokens[id], static_cast<TokenId>(id)});
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {

@@ -168,7 +168,7 @@ void PieceBpe::encode(std::string_view text, EncodeState* state, std::vector<Tok
       state->cache.forget();
     }
     if (!known) state->cache.end(*out);
-    if (p == end) return;
+    if (p >= end) return;
     piece = p;
     left = right;
   }

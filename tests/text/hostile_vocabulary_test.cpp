@@ -122,6 +122,17 @@ TEST(HostileVocabularyTest, OddTokensAreHarmless) {
   EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{259, 260, 1, 261}, true), "\uFFFD\uFFFD< ");
 }
 
+TEST(HostileVocabularyTest, TokensOfHalfACharacterDoNotTearText) {
+  VocabularyData data = small_piece_vocabulary({"a", "\u4e2d"});
+  data.tokens[1] = std::string("\xE4", 1);
+  data.tokens[2] = std::string("\xB8\xAD", 2);
+  data.types[1] = TokenType::kUserDefined;
+  const Result<Tokenizer> tokenizer = Tokenizer::create(data);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  EXPECT_EQ(tokenizer->encode("\u4e2da", {.parse_special = true}),
+            (std::vector<TokenId>{260, 259}));
+}
+
 TEST(HostileVocabularyTest, ControlTokensCannotBeMerged) {
   // Llama's "</s>" as a control token whose parts are ordinary pieces.
   const Result<Tokenizer> tokenizer =
