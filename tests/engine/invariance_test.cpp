@@ -144,8 +144,8 @@ TEST_P(Invariance, LogitsDoNotDependOnChunkOrThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::ValuesIn(kModels), [](const auto& info) {
-  const std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::ValuesIn(kModels), [](const auto& test) {
+  const std::string name = test.param;
   return name.substr(0, name.find('/'));
 });
 

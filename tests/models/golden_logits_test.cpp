@@ -118,8 +118,8 @@ TEST_P(GoldenLogits, FastStaysClose) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, testing::ValuesIn(kGoldens), [](const auto& info) {
-  std::string name = std::string(info.param.folder) + "_" + info.param.file;
+INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, testing::ValuesIn(kGoldens), [](const auto& test) {
+  std::string name = std::string(test.param.folder) + "_" + test.param.file;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 });

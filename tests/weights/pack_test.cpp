@@ -130,7 +130,7 @@ TEST_P(Pack, AScaleThatIsNoNumberIsNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Pack, testing::ValuesIn(kTypes),
-                         [](const auto& info) { return dtype_info(info.param).name; });
+                         [](const auto& type) { return dtype_info(type.param).name; });
 
 }  // namespace
 }  // namespace kvikk
