@@ -30,9 +30,22 @@ bool is_prompt_key(const std::string& key) {
   return key == "tokens" || key == "prompt" || key == "messages" || key == "tools";
 }
 
+Status check_messages(const Json& messages) {
+  bool right = messages.is_array() && !messages.empty();
+  if (right) {
+    for (const Json& message : messages) {
+      right =
+          right && message.is_object() && message.contains("role") && message["role"].is_string();
+    }
+  }
+  if (right) return ok_status();
+  return invalid_argument("'messages' must be a list of objects, each with a 'role'");
+}
+
 Result<std::vector<TokenId>> encode_messages(Engine& engine, const Json& line) {
   TRY_ASSIGN(const Tokenizer* tokenizer, engine.tokenizer());
   TRY_ASSIGN(const Template* chat_template, engine.chat_template());
+  TRY(check_messages(line.at("messages")));
   Json conversation = {{"messages", line.at("messages")}};
   if (line.contains("tools")) conversation["tools"] = line.at("tools");
   return encode_conversation(*tokenizer, *chat_template, std::move(conversation));

@@ -145,7 +145,10 @@ Status Command::parse_flags(Arguments arguments) {
       app.add_flag_callback(names_of(entries_[i]), [&texts, i] { texts[i] = {"true"}; })
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
-      app.add_option(names_of(entries_[i]), texts[i])->expected(1)->take_all();
+      app.add_option(names_of(entries_[i]), texts[i])
+          ->expected(1)
+          ->take_all()
+          ->allow_extra_args(false);
     }
   }
   if (words_ != nullptr) app.add_option("words", *words_)->expected(0, 1 << 20);

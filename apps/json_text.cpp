@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <iterator>
 
 #include "shell.h"
 
@@ -28,6 +28,14 @@ bool is_too_deep(std::string_view text) {
   }
   return false;
 }
+
+// Characters that some readers take for the end of a line.
+struct Separator {
+  std::string_view character;
+  std::string_view escape;
+};
+constexpr Separator kSeparators[] = {
+    {"\u0085", "\\u0085"}, {"\u2028", "\\u2028"}, {"\u2029", "\\u2029"}};
 
 // Without the library's own prefix "[json.exception.parse_error.101] ".
 std::string short_message(const std::string& what) {
@@ -78,7 +86,18 @@ Result<std::vector<TokenId>> read_numbers_file(const std::string& path) {
 }
 
 std::string json_line(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string text =
+      json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string line;
+  for (size_t at = 0; at < text.size();) {
+    const auto* separator = std::find_if(
+        std::begin(kSeparators), std::end(kSeparators),
+        [&](auto& s) { return text.compare(at, s.character.size(), s.character) == 0; });
+    const bool found = separator != std::end(kSeparators);
+    line += found ? separator->escape : std::string_view(text).substr(at, 1);
+    at += found ? separator->character.size() : 1;
+  }
+  return line + "\n";
 }
 
 }  // namespace kvikk

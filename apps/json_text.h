@@ -24,7 +24,8 @@ Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
                                           const std::string& where);
 Result<std::vector<TokenId>> read_numbers_file(const std::string& path);
 
-// One line of JSON; text that is no UTF-8 becomes U+FFFD.
+// One line of JSON, also for readers that know other line ends than '\n'; text that is no UTF-8
+// becomes U+FFFD.
 std::string json_line(const nlohmann::ordered_json& json);
 
 }  // namespace kvikk

@@ -24,8 +24,15 @@ std::optional<T> parse_number(std::string_view text) {
 template <class T>
 std::string number_text(T value) {
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  return std::string(buffer, end);
+  char* const end = buffer + sizeof buffer;
+  if constexpr (std::is_floating_point_v<T>) {  // 1000000, not 1e+06
+    constexpr T kWholeMax = 1e9;
+    if (value >= -kWholeMax && value <= kWholeMax &&
+        value == static_cast<T>(static_cast<int64_t>(value))) {
+      return std::string(buffer, std::to_chars(buffer, end, static_cast<int64_t>(value)).ptr);
+    }
+  }
+  return std::string(buffer, std::to_chars(buffer, end, value).ptr);
 }
 
 // 12345.6 -> "12,346"; 12.345 -> "12.3"; three digits at least.
