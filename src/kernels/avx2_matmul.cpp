@@ -93,8 +93,8 @@ struct Bytes : F {
   }
 };
 
-// dots[r] of `half` for quads [first, last) of M rows, zero point not yet subtracted unless the
-// codes have 8 bits.
+// dots[r] of `half` over pairs of quads [first, last), for M rows; zero point not yet subtracted
+// unless the codes have 8 bits.
 template <class S, int M>
 inline void dot_rows(const uint8_t* unit, size_t i, int half, const int8_t* x, size_t first,
                      size_t last, __m256i (&dots)[M]) {
@@ -102,7 +102,7 @@ inline void dot_rows(const uint8_t* unit, size_t i, int half, const int8_t* x, s
 #pragma GCC unroll 4
   for (int r = 0; r < M; ++r) dots[r] = _mm256_setzero_si256();
 #pragma GCC unroll 4
-  for (size_t begin = first / 2; begin < last / 2; begin += kPairs) {
+  for (size_t begin = first; begin < last; begin += kPairs) {
     __m256i sums[M];
 #pragma GCC unroll 4
     for (int r = 0; r < M; ++r) sums[r] = _mm256_setzero_si256();
@@ -143,10 +143,10 @@ inline void add_group(const uint8_t* unit, size_t i, const Rows& x, size_t g, fl
     __m256 value[M];
 #pragma GCC unroll 2
     for (int part = 0; part < S::kParts; ++part) {
-      constexpr size_t kPartQuads = kQuads / S::kParts;
-      const size_t first = static_cast<size_t>(part) * kPartQuads;
+      constexpr size_t kPartPairs = kQuads / 2 / S::kParts;
+      const size_t first = static_cast<size_t>(part) * kPartPairs;
       __m256i dots[M];
-      dot_rows<S, M>(unit, i, half, codes, first, first + kPartQuads, dots);
+      dot_rows<S, M>(unit, i, half, codes, first, first + kPartPairs, dots);
       const __m256 scale = S::scale(unit, i, half, part);
 #pragma GCC unroll 4
       for (int r = 0; r < M; ++r) {
