@@ -73,15 +73,16 @@ void rows_kernel(const uint8_t* panels, size_t panel_bytes, size_t groups, const
 #pragma GCC unroll 2
         for (int h = 0; h < F::kParts; ++h) {
           constexpr int kDots = static_cast<int>(kQuads) / F::kParts;
-          __m512i even = dot_start<F>(x.sums + 2 * row_at, h);
-          __m512i odd = _mm512_setzero_si512();
+          constexpr int kOdd = M < 4 ? 1 : 0;  // few rows: two sums, or each waits for the last
+          __m512i sums[2] = {dot_start<F>(x.sums + 2 * row_at, h), _mm512_setzero_si512()};
 #pragma GCC unroll 4
           for (int j = h * kDots; j < (h + 1) * kDots; j += 2) {
-            dot_quad(even, q[j], row + 4 * j);
-            dot_quad(odd, q[j + 1], row + 4 * j + 4);
+            dot_quad(sums[0], q[j], row + 4 * j);
+            dot_quad(sums[kOdd], q[j + 1], row + 4 * j + 4);
           }
+          const __m512i dot = kOdd == 1 ? _mm512_add_epi32(sums[0], sums[1]) : sums[0];
           f[p][r] =
-              _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)),
+              _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
                               _mm512_mul_ps(scale[h], _mm512_set1_ps(x.scales[row_at])), f[p][r]);
         }
         if (F::kHasMin) {
