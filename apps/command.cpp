@@ -10,7 +10,7 @@ namespace kvikk {
 namespace {
 
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
-constexpr size_t kHelpNamesWidth = 27;  // of the column of flags
+constexpr size_t kHelpNamesWidth = 25;  // of the column of flags
 constexpr size_t kNearestBytesMax = 64;
 
 size_t edit_distance(std::string_view from, std::string_view to) {
@@ -114,6 +114,7 @@ Status Command::apply_config(const std::string& path) {
 
 Status Command::refuse_unknown(const std::vector<std::string>& rest) const {
   for (const std::string& argument : rest) {
+    if (argument == "--") continue;
     if (argument.size() < 2 || argument[0] != '-') {
       return invalid_argument("'" + argument + "' is one word too many");
     }
@@ -196,9 +197,9 @@ std::string Command::help(bool all) const {
     }
     out += names + entry.help + (entry.fallback.empty() ? "" : " [" + entry.fallback + "]") + "\n";
   }
-  out += "      --config FILE.json   any of these options, as {\"top_k\": 20}; flags go first\n";
+  out += "      --config FILE.json any of these options, as {\"top_k\": 20}; flags go first\n";
   if (hidden > 0) {
-    out += "      --help-all           also the " + std::to_string(hidden) + " rarer options\n";
+    out += "      --help-all         also the " + std::to_string(hidden) + " rarer options\n";
   }
   out += "\nexamples:\n";
   for (const std::string& example : text_.examples) out += "  " + example + "\n";

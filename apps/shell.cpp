@@ -18,15 +18,6 @@ constexpr char kClosedOutput[] = "standard output is closed";
 constexpr int kStdinPatienceMs = 2000;
 constexpr size_t kReadBytes = size_t{1} << 16;
 
-void open_standard_streams() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // Standard output becomes one that cannot be written: a result must not vanish silently.
-    const int flags = fd == 1 ? O_RDONLY : O_RDWR;
-    [[maybe_unused]] const int opened = ::open("/dev/null", flags);
-  }
-}
-
 // 0, or the errno of what went wrong.
 int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -56,8 +47,17 @@ Status read_error(const std::string& name, int error) {
 
 }  // namespace
 
+Shell::StandardStreams::StandardStreams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // Standard output becomes one that cannot be written: a result must not vanish silently.
+    const int flags = fd == 1 ? O_RDONLY : O_RDWR;
+    [[maybe_unused]] const int opened = ::open("/dev/null", flags);
+  }
+}
+
 Shell::Shell()
-    : stdin_terminal_((open_standard_streams(), ::isatty(0) == 1)),
+    : stdin_terminal_(::isatty(0) == 1),
       stdout_terminal_(::isatty(1) == 1),
       stderr_terminal_(::isatty(2) == 1) {}
 

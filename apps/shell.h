@@ -13,7 +13,6 @@ namespace kvikk {
 
 class Shell {
  public:
-  // Opens /dev/null in place of a standard stream that is closed, so that no file takes its number.
   Shell();
 
   Interrupts& interrupts() { return interrupts_; }
@@ -45,6 +44,13 @@ class Shell {
   Result<std::string> read_some_stdin();
 
  private:
+  // Opens /dev/null in place of a standard stream that is closed, before anything else is opened,
+  // so that no file takes its number.
+  struct StandardStreams {
+    StandardStreams();
+  };
+
+  StandardStreams streams_;
   Interrupts interrupts_;
   bool stdin_terminal_;
   bool stdout_terminal_;

