@@ -221,8 +221,9 @@ void multiply_panels(const MatmulArgs& args, const uint8_t* panels, size_t panel
                      const GroupRange& groups, float* y) {
   for (size_t row = 0; row < args.rows;) {
     const Rows x = rows_at(args.quantized, row, groups.begin);
-    const size_t in_block = x.stride - row % kRowBlock;
-    const size_t m = in_block >= 4 ? 4 : in_block >= 2 ? 2 : 1;
+    const size_t in_block = kRowBlock - row % kRowBlock;
+    const size_t left = args.rows - row < in_block ? args.rows - row : in_block;
+    const size_t m = left >= 4 ? 4 : left >= 2 ? 2 : 1;
     const auto run = m == 4 ? kernel<S, P, 4> : m == 2 ? kernel<S, P, 2> : kernel<S, P, 1>;
     run(panels, panel_bytes, groups.count, x, groups.begin == 0, y + row * args.y_stride,
         args.y_stride);

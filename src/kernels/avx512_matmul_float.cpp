@@ -78,6 +78,7 @@ void kernel(const uint8_t* panels, size_t panel_bytes, size_t k_count, const flo
     }
     size_t k = begin;
     for (; k + 2 <= end; k += 2) {
+      __m512 w[2][P];
 #pragma GCC unroll 4
       for (size_t p = 0; p < P; ++p) {
         const uint8_t* at = panels + p * panel_bytes + k * F::kBytes;
@@ -87,16 +88,15 @@ void kernel(const uint8_t* panels, size_t panel_bytes, size_t k_count, const flo
         for (size_t line = 0; line < 2 * F::kBytes; line += 64) {
           _mm_prefetch(reinterpret_cast<const char*>(at + ahead + line), _MM_HINT_T0);
         }
-        __m512 w0;
-        __m512 w1;
-        F::pair(at, w0, w1);
+        F::pair(at, w[0][p], w[1][p]);
+      }
+#pragma GCC unroll 2
+      for (size_t i = 0; i < 2; ++i) {
 #pragma GCC unroll 8
         for (size_t r = 0; r < M; ++r) {
-          t[p][r] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[r * x_stride + k]), t[p][r]);
-        }
-#pragma GCC unroll 8
-        for (size_t r = 0; r < M; ++r) {
-          t[p][r] = _mm512_fmadd_ps(w1, _mm512_set1_ps(x[r * x_stride + k + 1]), t[p][r]);
+          const __m512 factor = _mm512_set1_ps(x[r * x_stride + k + i]);
+#pragma GCC unroll 4
+          for (size_t p = 0; p < P; ++p) t[p][r] = _mm512_fmadd_ps(w[i][p], factor, t[p][r]);
         }
       }
     }

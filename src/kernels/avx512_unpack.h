@@ -70,7 +70,7 @@ inline MatmulArgs last_block(const MatmulArgs& args) {
   const size_t at = row * args.quantized.groups;
   MatmulArgs last = args;
   last.rows = args.rows - row;
-  last.quantized.rows = last.rows;
+  last.quantized.rows -= row;
   last.quantized.codes += at * kGroupK;
   last.quantized.scales += at;
   last.quantized.sums += 2 * at;

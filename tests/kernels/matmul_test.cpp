@@ -59,9 +59,9 @@ struct Output {
 
 constexpr float kUntouched = -12345.0f;
 
-// y of panels [begin, end), in an output that is `panels` wide.
-Output multiply(const Level& level, Panels& panels, size_t count, Activations& x, size_t begin,
-                size_t end) {
+// y of panels [begin, end) for the first `rows` rows, in an output that is `count` panels wide.
+Output multiply_rows(const Level& level, Panels& panels, size_t count, Activations& x, size_t rows,
+                     size_t begin, size_t end) {
   Output out{x.rows(), count * kLanes + 3, {}};
   out.y.assign(out.rows * out.stride, kUntouched);
   AlignedBytes scratch(matmul_scratch_bytes(panels.k()));
@@ -71,11 +71,17 @@ Output multiply(const Level& level, Panels& panels, size_t count, Activations& x
   args.panel_begin = begin;
   args.panel_end = end;
   x.put_into(args);
+  args.rows = rows;
   args.y = out.y.data();
   args.y_stride = out.stride;
   args.scratch = scratch.data();
   level.kernels.matmul[static_cast<size_t>(panels.format())](args);
   return out;
+}
+
+Output multiply(const Level& level, Panels& panels, size_t count, Activations& x, size_t begin,
+                size_t end) {
+  return multiply_rows(level, panels, count, x, x.rows(), begin, end);
 }
 
 uint32_t bits_of(float f) {
@@ -186,6 +192,29 @@ TEST_P(Matmul, RowIsTheSameAloneAndAmongOthers) {
         const Output alone = multiply(level, panels, kCount, one, 0, kCount);
         ASSERT_EQ(0, std::memcmp(alone.at(0, 0), together.at(row, 0), kCount * kLanes * 4))
             << level.name << " rows " << rows << " row " << row;
+      }
+    }
+  }
+}
+
+// The activations may hold more rows than a call asks for; their layout follows their own number.
+TEST_P(Matmul, FirstRowsOfMore) {
+  constexpr size_t kCount = 5;
+  constexpr size_t kRows = 41;
+  const size_t k = 256;
+  Panels panels(format(), kCount, k, Scales::kAnySign, 31);
+  Activations x(kRows, k);
+  x.fill(Scales::kAnySign, 32);
+  for (const Level& level : machine_levels()) {
+    const Output all = multiply(level, panels, kCount, x, 0, kCount);
+    for (const size_t rows : {1, 5, 16, 18, 33, 40}) {
+      const Output part = multiply_rows(level, panels, kCount, x, rows, 0, kCount);
+      for (size_t row = 0; row < kRows; ++row) {
+        for (size_t i = 0; i < kCount * kLanes; ++i) {
+          const float want = row < rows ? all.at(row, 0)[i] : kUntouched;
+          ASSERT_EQ(bits_of(want), bits_of(part.at(row, 0)[i]))
+              << level.name << " rows " << rows << " row " << row;
+        }
       }
     }
   }
