@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/cpu_features.h"
+#include "kernels/kernel_levels.h"
 #include "kernels/matmul_reference.h"
 
 namespace kvikk {
@@ -30,22 +30,11 @@ struct Level {
   bool fused;
 };
 
-// The levels up to the machine's own, lowest first.
 std::vector<Level> machine_levels() {
-  const CpuFeatures all = detect_cpu_features();
-  CpuFeatures features;
-  std::vector<Level> levels = {{"scalar", make_kernels(features), false}};
-  if (all.avx2) {
-    features.avx2 = true;
-    levels.push_back({"avx2", make_kernels(features), true});
-  }
-  if (all.avx512_vnni) {
-    features.avx512_vnni = true;
-    levels.push_back({"avx512", make_kernels(features), true});
-  }
-  if (all.amx_int8) {
-    features.amx_int8 = true;
-    levels.push_back({"amx", make_kernels(features), true});
+  std::vector<Level> levels;
+  for (const Kernels& kernels : kernel_levels()) {
+    const std::string name = kernels.level;
+    levels.push_back({name, kernels, name != "scalar"});
   }
   return levels;
 }
