@@ -1,4 +1,4 @@
-// The AVX2 level: with FMA and F16C, which every AVX2 processor but one VIA part has.
+// The AVX2 level, with FMA and F16C: processors from Haswell and Zen on.
 
 #include "kernels/kernels.h"
 
