@@ -80,7 +80,8 @@ class Batch(ProgramTest):
                  (b'{"prompt": "\xff"}', "is not JSON"))
         for line, word in cases:
             line = line.encode() if isinstance(line, str) else line
-            requests = self.path("wrong.jsonl", good.encode() + b"\n" + line + b"\n" + good.encode())
+            text = good.encode() + b"\n" + line + b"\n" + good.encode()
+            requests = self.path("wrong.jsonl", text)
             out = self.path("none.jsonl")
             result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
                                 out)

@@ -48,8 +48,9 @@ class Piped(ProgramTest):
         result = self.chat(f"/help\n/stats\n/system Be brief.\nhi\n/stats\n/save {saved}\n/clear\n"
                            f"/load {saved}\n/frob\n/save\n/exit\nnot sent\n", "--max-tokens", 2, *B)
         self.assertEqual(result.text, "BB\n")
-        for word in ("/system TEXT", "no answer yet", "Be brief.", "answer 2 tokens", "of 512 tokens",
-                     "Saved 1 turns", "Loaded 1 turns", "no command /frob", "/save needs"):
+        for word in ("/system TEXT", "no answer yet", "Be brief.", "answer 2 tokens",
+                     "of 512 tokens", "Saved 1 turns", "Loaded 1 turns", "no command /frob",
+                     "/save needs"):
             self.assertIn(word, result.error)
         with open(saved, encoding="utf-8") as file:
             self.assertEqual(json.load(file), {
@@ -77,7 +78,8 @@ class Piped(ProgramTest):
 
     def test_a_base_model_continues(self):
         plain = tiny_model(self.path("plain.gguf"), template=None)
-        result = self.kvikk("chat", "-m", plain, "--max-tokens", 2, "--json", *B, stdin="abc\ndef\n")
+        result = self.kvikk("chat", "-m", plain, "--max-tokens", 2, "--json", *B,
+                            stdin="abc\ndef\n")
         self.assertEqual([a["prompt_tokens"] for a in result.lines], [3, 8])
 
     def test_interrupt_stops_the_answer_not_the_program(self):

@@ -31,7 +31,8 @@ class Models(ProgramTest):
         result = self.kvikk("rm", "smollm2-135m")  # what the unfinished fetch left
         self.assertEqual(result.code, 0, result.error)
         self.assert_failed(self.kvikk("pull", "smollm"), 1, "smollm2-135m")
-        self.assert_failed(self.kvikk("pull", "smollm2-135m", "--models-dir", "/proc/x"), 1, "/proc/x")
+        result = self.kvikk("pull", "smollm2-135m", "--models-dir", "/proc/x")
+        self.assert_failed(result, 1, "/proc/x")
 
     def test_terms_must_be_accepted(self):
         for arguments in (["pull", "gemma-3-270m"], ["run", "-m", "gemma-3-270m", "hi"]):

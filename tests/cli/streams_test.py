@@ -29,7 +29,8 @@ class Streams(ProgramTest):
         # A file that is opened must not become standard output.
         out = self.path("logits.f32")
         tokens = self.path("tokens.json", [1, 2])
-        result = self.shell(f'"$1" eval logits -m "$2" --tokens {tokens} --out {out} --greedy 2 >&-')
+        result = self.shell(f'"$1" eval logits -m "$2" --tokens {tokens} --out {out} --greedy 2'
+                            ' >&-')
         self.assertEqual(result.returncode, 1)
         self.assertEqual(os.path.getsize(out), 2 * 260 * 4)
 

@@ -101,7 +101,8 @@ class Usage(ProgramTest):
                            ('{"stop": [1]}', "stop"), ('{"exact": 1}', "exact is 1"),
                            ('{"temperature": null}', "temperature is null")):
             config = self.path("wrong.json", text)
-            self.assert_failed(self.kvikk("run", "-m", self.tiny, "--config", config, "hi"), 2, word)
+            result = self.kvikk("run", "-m", self.tiny, "--config", config, "hi")
+            self.assert_failed(result, 2, word)
         result = self.kvikk("run", "-m", self.tiny, "--config", self.path("absent.json"), "hi")
         self.assert_failed(result, 2, "absent.json")
 
