@@ -112,10 +112,10 @@ void quantize_group(const float* x, int8_t* codes, float& scale, int32_t* sums,
   const bool all_finite = _mm256_movemask_ps(finite) == 0xff;
   if (!all_finite || magnitude < kQuantizeSmallest) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), _mm256_setzero_si256());
-    scale = 0.0f;
+    scale = all_finite ? 0.0f : NAN;
     sums[0] = 0;
     sums[1] = 0;
-    weighted_sum = all_finite ? 0.0f : NAN;
+    weighted_sum = scale;
     return;
   }
   const __m256 inverse = _mm256_set1_ps(127.0f / magnitude);

@@ -55,10 +55,10 @@ void quantize_group(const float* x, int8_t* codes, float& scale, int32_t* sums,
   const float largest = _mm512_reduce_max_ps(_mm512_max_ps(low_size, high_size));
   if (finite != 0xffff || largest < kQuantizeSmallest) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), _mm256_setzero_si256());
-    scale = 0.0f;
+    scale = finite == 0xffff ? 0.0f : NAN;
     sums[0] = 0;
     sums[1] = 0;
-    weighted_sum = finite == 0xffff ? 0.0f : NAN;
+    weighted_sum = scale;
     return;
   }
   const __m512 inverse = _mm512_set1_ps(127.0f / largest);

@@ -104,8 +104,8 @@ struct Kernels {
   const char* level = "";
 
   // Quantizes row `row` of `x` [out.groups * 32] into `out`. A group of zeros gets scale 0;
-  // not-a-number or infinite inputs give scale 0 and codes 0 with weighted_sum NaN, so that the
-  // fault stays visible.
+  // a group with a NaN or
+  // an infinity gets the scale NaN, so that the fault reaches every output.
   void (*quantize_row)(const float* x, size_t row, const QuantizedRows& out) = nullptr;
 
   void (*matmul[kPanelFormatCount])(const MatmulArgs& args) = {};

@@ -31,7 +31,7 @@ void quantize_row(const float* x, size_t row, const QuantizedRows& out) {
       largest = magnitude > largest ? magnitude : largest;
     }
     const bool nonzero = finite && largest >= kQuantizeSmallest;
-    const float scale = nonzero ? largest / 127.0f : 0.0f;
+    const float scale = nonzero ? largest / 127.0f : finite ? 0.0f : NAN;
     const float inverse = nonzero ? 127.0f / largest : 0.0f;
     int32_t sums[2] = {0, 0};
     for (size_t k = 0; k < kGroup; ++k) {
@@ -42,7 +42,7 @@ void quantize_row(const float* x, size_t row, const QuantizedRows& out) {
     out.scales[at] = scale;
     out.sums[2 * at] = sums[0];
     out.sums[2 * at + 1] = sums[1];
-    out.weighted_sums[at] = finite ? scale * static_cast<float>(sums[0] + sums[1]) : NAN;
+    out.weighted_sums[at] = scale * static_cast<float>(sums[0] + sums[1]);
   }
 }
 

@@ -16,8 +16,8 @@ size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * 
 size_t task_panels(const Matrix& matrix, size_t rows, int threads) {
   constexpr size_t kTaskBytesMin = 16 * 1024;
   constexpr size_t kTaskBytesMax = 192 * 1024;
-  constexpr size_t kStreams = 4;  // panels that a decode kernel reads side by side
-  constexpr size_t kTileRows = 13;
+  constexpr size_t kStreams = 4;    // panels that a decode kernel reads side by side
+  constexpr size_t kTileRows = 16;  // from here on kernels work in tiles
   if (rows >= kTileRows) return 2;
   const size_t share = matrix.bytes() / (static_cast<size_t>(threads) * 4);
   const size_t bytes = std::clamp(share, kTaskBytesMin, kTaskBytesMax);
