@@ -4,6 +4,7 @@
 #include "kv/sequence_kv.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -226,7 +227,8 @@ TEST(PrefixTree, ClearReturnsEverything) {
 
 class SavedSequence : public testing::Test {
  protected:
-  std::string path_ = testing::TempDir() + "kvikk_saved_sequence_test.kv";
+  std::string path_ =
+      testing::TempDir() + "kvikk_saved_sequence_" + std::to_string(::getpid()) + ".kv";
   void TearDown() override { std::remove(path_.c_str()); }
   std::string bytes() const {
     std::ifstream in(path_, std::ios::binary);
