@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measures kvikk beside llama.cpp: same file, same threads, one interleaved run, medians and spread.
+"""Measures kvikk beside llama.cpp: same file and threads, one interleaved run, medians, spread.
 
-usage: bench/peers.py [--models NAME,...] [--threads N] [--rounds N] [--scratch DIR] [--markdown FILE]
+usage: bench/peers.py [--models NAME,...] [--threads N] [--rounds N] [--scratch DIR]
+                      [--markdown FILE]
 
 The peer is the llama.cpp inside the Python package llama-cpp-python, built for this machine in a
 virtual environment under the scratch folder (outside the source tree), with clang: g++ 12 compiles
@@ -138,23 +139,28 @@ def main():
         for r in range(args.rounds):
             for engine in ((0, 1) if r % 2 == 0 else (1, 0)):
                 if engine == 0:
-                    ours.append(run_kvikk(args.kvikk, path, args.threads, args.prefill, args.decode))
+                    ours.append(run_kvikk(args.kvikk, path, args.threads, args.prefill,
+                                          args.decode))
                 else:
                     theirs.append(run_peer(python, path, args.threads, args.prefill, args.decode))
             print(f"{name}: round {r + 1} of {args.rounds}", file=sys.stderr)
-        for case, key in ((f"prefill {args.prefill}", "prefill"), (f"decode {args.decode}", "decode")):
+        for case, key in ((f"prefill {args.prefill}", "prefill"),
+                          (f"decode {args.decode}", "decode")):
             a, b = [x[key] for x in ours], [x[key] for x in theirs]
             ratio = statistics.median(x / y for x, y in zip(a, b))
-            lines.append(f"| {re.sub('.*/', '', name)} | {case} | {spread(a)} | {spread(b)} | {ratio:.2f} |")
+            model = re.sub(".*/", "", name)
+            lines.append(f"| {model} | {case} | {spread(a)} | {spread(b)} | {ratio:.2f} |")
         a, b = [x["load_seconds"] for x in ours], [x["load_seconds"] for x in theirs]
         lines.append(f"| {re.sub('.*/', '', name)} | load, seconds | {statistics.median(a):.2f} | "
                      f"{statistics.median(b):.2f} | |")
         print("\n".join(lines[-3:]), flush=True)
     bandwidth = statistics.median(x["bandwidth"] for x in ours)
     machine = ours[0]["report"].get("machine")
-    footer = (f"\nMedian (lowest-highest) of {args.rounds} interleaved rounds, {args.threads} threads, "
+    footer = (f"\nMedian (lowest-highest) of {args.rounds} interleaved rounds, "
+              f"{args.threads} threads, "
               f"depth 0; ratio: median of the rounds' ratios. Memory bandwidth in the same run: "
-              f"{bandwidth:.1f} GB/s. Machine: {json.dumps(machine)}. Peer: {theirs[0]['system']}\n")
+              f"{bandwidth:.1f} GB/s. Machine: {json.dumps(machine)}. "
+              f"Peer: {theirs[0]['system']}\n")
     text = "\n".join(lines) + "\n" + footer
     print(text)
     if args.markdown:
