@@ -1,8 +1,11 @@
 // kvikk VERB ...: finds the verb, runs it, turns its Status into a message and an exit code:
 // 0 done, 1 it could not be done, 2 wrong use, 130 stopped by Ctrl-C.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -46,11 +49,13 @@ std::string full_name(const Verb& verb) {
   return std::string(verb.name) + (verb.part[0] == '\0' ? "" : " ") + verb.part;
 }
 
-std::string overview() {
+// Of all verbs, or of those that begin with `name`.
+std::string overview(std::string_view only = {}) {
   std::string text =
       "kvikk runs language models on the processor of this machine.\n\n"
       "usage: kvikk VERB [OPTIONS]\n\n";
   for (const Verb& verb : kVerbs) {
+    if (!only.empty() && only != verb.name) continue;
     std::string name = full_name(verb);
     name.resize(14, ' ');
     text += "  " + name + verb.summary + "\n";
@@ -101,15 +106,25 @@ Status print_markdown(Shell& shell) {
   return ok_status();
 }
 
+bool is_help(std::string_view word) { return word == "--help" || word == "-h" || word == "help"; }
+
 Status run_program(Shell& shell, Arguments arguments) {
   if (arguments.empty()) {
     shell.message(overview());
     return invalid_argument("a verb is missing");
   }
   const std::string_view first = arguments[0];
-  if (first == "--help" || first == "-h" || first == "help") return shell.print(overview());
+  if (is_help(first)) {
+    if (first != "help" || arguments.size() == 1) return shell.print(overview());
+    std::vector<const char*> words(arguments.begin() + 1, arguments.end());
+    words.push_back("--help");
+    return run_program(shell, words);
+  }
   if (first == "--version" || first == "-V") return shell.print(kVersion);
   if (first == "--help-markdown") return print_markdown(shell);
+  if (first == "eval" && arguments.size() > 1 && is_help(arguments[1])) {
+    return shell.print(overview(first));
+  }
   TRY_ASSIGN(const auto verb, find_verb(arguments));
   return verb.first->run(shell, arguments.subspan(verb.second));
 }
@@ -129,14 +144,25 @@ int finish(Shell& shell, const Status& status) {
     return shell.interrupts().exit_code();
   }
   if (status.ok()) return 0;
-  if (!is_closed_output(status)) shell.message("kvikk: error: " + status.message() + "\n");
+  if (!is_closed_output(status))
+    shell.message("kvikk: error: " + printable(status.message()) + "\n");
   return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+// A model file is read through a mapping. If somebody truncates it meanwhile, the read itself fails
+// and there is nothing to return to.
+void on_bus_error(int) {
+  constexpr char kText[] =
+      "kvikk: error: a model file was truncated while it was in use, or its disk failed\n";
+  static_cast<void>(!::write(STDERR_FILENO, kText, sizeof kText - 1));
+  ::_exit(1);
 }
 
 }  // namespace
 }  // namespace kvikk
 
 int main(int argc, char** argv) {
+  std::signal(SIGBUS, kvikk::on_bus_error);
   try {
     kvikk::Shell shell;
     const kvikk::Arguments arguments(argv + (argc > 0 ? 1 : 0),
