@@ -1,8 +1,9 @@
 #include "answer.h"
 
-#include <cmath>
+#include <mutex>
 #include <utility>
 
+#include "json_text.h"
 #include "numbers.h"
 
 namespace kvikk {
@@ -21,6 +22,18 @@ double prefill_rate(const Completion& c) {
   return rate(c.prompt_tokens - c.cached_tokens, c.timing.prefill_seconds);
 }
 
+// What has come of an answer; also read by the thread that ends the program on Ctrl-C.
+struct Partial {
+  std::mutex mutex;
+  Completion completion;
+
+  void add(const Chunk& chunk) {
+    std::lock_guard lock(mutex);
+    completion.tokens.push_back(chunk.token);
+    completion.text += chunk.text;
+  }
+};
+
 }  // namespace
 
 Request make_request(std::vector<TokenId> tokens, const AnswerOptions& options,
@@ -34,18 +47,25 @@ Request make_request(std::vector<TokenId> tokens, const AnswerOptions& options,
 }
 
 Result<Completion> stream_answer(Shell& shell, Engine& engine, Request request, bool quiet) {
+  Partial partial;
+  partial.completion.reason = FinishReason::kCancelled;
+  partial.completion.prompt_tokens = request.tokens.size();
   Status output;
-  bool ends_in_line_end = true;
-  if (!quiet) {
-    request.on_chunk = [&](const Chunk& chunk) {
-      if (!output.ok() || chunk.text.empty()) return;
-      output = shell.print_model_text(chunk.text);
-      ends_in_line_end = chunk.text.back() == '\n';
-    };
-  }
-  Result<Completion> completion = engine.complete(
-      std::move(request), [&] { return shell.interrupts().raised() || !output.ok(); });
-  if (output.ok() && !ends_in_line_end) output = shell.print("\n");
+  request.on_chunk = [&](const Chunk& chunk) {
+    if (output.ok() && !quiet) output = shell.print_model_text(chunk.text);
+    partial.add(chunk);
+  };
+  const auto stop = [&] { return shell.interrupts().raised() || !output.ok(); };
+  Result<Completion> completion = [&] {
+    const LastWords words(shell.interrupts(), [&] {
+      std::lock_guard lock(partial.mutex);
+      const std::string json = quiet ? json_line(answer_json(partial.completion)) : "\n";
+      static_cast<void>(shell.print(json).ok());
+    });
+    return engine.complete(std::move(request), stop);
+  }();
+  const std::string& text = partial.completion.text;
+  if (output.ok() && !quiet && !text.empty() && !text.ends_with('\n')) output = shell.print("\n");
   TRY(output);
   return completion;
 }

@@ -16,7 +16,7 @@ namespace kvikk {
 namespace {
 
 // Small steps, so that Ctrl-C is heard while a long message is read. They change no output.
-constexpr int32_t kChatChunk = 128;
+constexpr int32_t kChatChunk = 64;
 constexpr size_t kMessageBytesMax = size_t{16} << 20;
 constexpr char kHelp[] =
     "/help          this\n"

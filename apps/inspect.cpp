@@ -183,7 +183,7 @@ Json inspection_json(const Inspection& inspection, bool tensors) {
                {"architecture", architecture_of(file)},
                {"runs", inspection.problem.empty()}};
   if (!inspection.problem.empty()) json["problem"] = inspection.problem;
-  if (file.has("general.name")) json["name"] = file.get_string("general.name").value();
+  if (const auto name = file.get_string("general.name"); name.ok()) json["name"] = *name;
   if (inspection.config.has_value()) json["shape"] = config_json(*inspection.config);
   json["parameters"] = inspection.total.elements;
   json["weight_bytes"] = inspection.total.bytes;
@@ -314,7 +314,8 @@ Status verb_inspect(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(const Inspection inspection, inspect_file(path));
   const Json json = inspection_json(inspection, options.tensors);
-  return shell.print(options.json ? json_line(json) : inspection_text(json));
+  return options.json ? shell.print(json_line(json))
+                      : shell.print_model_text(inspection_text(json));
 }
 
 }  // namespace kvikk

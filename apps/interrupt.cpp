@@ -14,7 +14,7 @@ namespace kvikk {
 namespace {
 
 // Ctrl-C must end the program within 100 ms; the rest is for the system to take it down.
-constexpr int kGraceMilliseconds = 50;
+constexpr int kGraceMilliseconds = 40;
 
 sigset_t watched_signals() {
   sigset_t set;

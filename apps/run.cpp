@@ -1,5 +1,7 @@
 // kvikk run: one answer on standard output.
 
+#include <algorithm>
+
 #include "answer.h"
 #include "chat_prompt.h"
 #include "json_text.h"
@@ -103,8 +105,11 @@ Status verb_run(Shell& shell, Arguments arguments) {
   if (plain && !options.system.empty()) {
     return invalid_argument("--system needs a model with a chat template, and no --raw");
   }
-  if (plain && answer.max_tokens == 0) answer.max_tokens = kPlainTokens;
   TRY_ASSIGN(std::vector<TokenId> tokens, encode_prompt(engine, prompt, options, plain));
+  if (plain && answer.max_tokens == 0 && tokens.size() < engine.context()) {
+    answer.max_tokens =
+        static_cast<int32_t>(std::min<size_t>(kPlainTokens, engine.context() - tokens.size()));
+  }
   TRY_ASSIGN(
       const Completion completion,
       stream_answer(shell, engine, make_request(std::move(tokens), answer, sampling), answer.json));

@@ -68,14 +68,7 @@ Status Shell::print(std::string_view text) {
 }
 
 Status Shell::print_model_text(std::string_view text) {
-  if (!stdout_terminal_) return print(text);
-  std::string safe;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    safe += control ? std::string_view("\uFFFD") : std::string_view(&c, 1);
-  }
-  return print(safe);
+  return stdout_terminal_ ? print(printable(text)) : print(text);
 }
 
 void Shell::note(std::string_view text) { message("kvikk: " + std::string(text) + "\n"); }
@@ -118,6 +111,16 @@ Result<std::string> Shell::read_stdin(size_t bytes_max) {
       return exhausted("standard input has more than " + std::to_string(bytes_max) + " bytes");
     }
   }
+}
+
+std::string printable(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
+    safe += control ? std::string_view("\uFFFD") : std::string_view(&c, 1);
+  }
+  return safe;
 }
 
 bool is_closed_output(const Status& status) { return status.message() == kClosedOutput; }

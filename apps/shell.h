@@ -23,8 +23,7 @@ class Shell {
   // Writes all of it to standard output now. Errors: kIo. Nobody reading any more is one too
   // (is_closed_output), about which the program says nothing.
   Status print(std::string_view text);
-  // As print; on a terminal, control characters that a model could use to play with it are shown
-  // as U+FFFD.
+  // As print; on a terminal, printable() text.
   Status print_model_text(std::string_view text);
   // A line on standard error: "kvikk: TEXT".
   void note(std::string_view text);
@@ -58,6 +57,10 @@ class Shell {
 };
 
 bool is_closed_output(const Status& status);
+
+// The text with control characters shown as U+FFFD: what a model or a file says must not play with
+// the terminal.
+std::string printable(std::string_view text);
 
 // A regular file's whole content. Errors: kNotFound, kIo, kExhausted beyond bytes_max.
 Result<std::string> read_file(const std::string& path, size_t bytes_max);

@@ -66,7 +66,7 @@ Status show_text(Shell& shell, const Tokenizer& tokenizer, const std::string& te
     std::string number = std::to_string(token);
     number.insert(0, number.size() < 7 ? 7 - number.size() : 0, ' ');
     const nlohmann::ordered_json piece = std::string(tokenizer.token_bytes(token));
-    TRY(shell.print(number + "  " + json_line(piece)));
+    TRY(shell.print_model_text(number + "  " + json_line(piece)));
   }
   return ok_status();
 }

@@ -81,7 +81,8 @@ class Exact(ProgramTest):
     def test_wrong_input(self):
         cases = (("[]", "no tokens"), ("[1, 2,", "is not JSON"), ("{}", "list of whole numbers"),
                  ("[1.5]", "entry 0"), ("[1, -1]", "entry 1"),
-                 ("[99999999999999999999]", "entry 0"), ('["1"]', "entry 0"), ("[1000000000]", "1000000000"), ("", "is not JSON"),
+                 ("[99999999999999999999]", "entry 0"), ('["1"]', "entry 0"),
+                 ("[1000000000]", "1000000000"), ("", "is not JSON"),
                  ("[" * 100000, "brackets"), ("[null]", "entry 0"))
         for text, word in cases:
             result = self.kvikk("eval", "logits", "-m", self.tiny, "--tokens",

@@ -27,6 +27,8 @@ class Usage(ProgramTest):
             self.assertEqual((result.code, result.error), (0, ""))
             for verb in VERBS:
                 self.assertIn(verb, result.text)
+        self.assertEqual(self.kvikk("help", "run").text, self.kvikk("run", "--help").text)
+        self.assertIn("eval kl", self.kvikk("eval", "--help").text)
         self.assertRegex(self.kvikk("--version").text, r"^kvikk \d+\.\d+\.\d+ \(\S+\)\n$")
 
     def test_no_verb(self):

@@ -1,0 +1,85 @@
+"""The command line with the default model: the first token soon, a conversation that is kept."""
+
+import json
+import os
+import re
+import subprocess
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("KVIKK_PROGRAM", os.path.join(ROOT, "build", "kvikk"))
+NAME = "smollm2-135m"
+
+
+def kvikk(*arguments, stdin=""):
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin.encode(), timeout=300,
+                          capture_output=True, check=True).stdout.decode()
+
+
+def find_model():
+    """The catalog's copy, or a file of that name in the folder KVIKK_MODELS."""
+    for entry in json.loads(kvikk("models", "--json")):
+        if entry["name"] == NAME and entry["fetched"]:
+            return NAME
+    folder = os.environ.get("KVIKK_MODELS", "")
+    for file in sorted(os.listdir(folder) if folder else []):
+        letters = re.sub("[^a-z0-9]", "", file.lower())
+        if letters.startswith("smollm2135m") and file.endswith(".gguf"):
+            return os.path.join(folder, file)
+    raise unittest.SkipTest(f"{NAME} is not here: kvikk pull {NAME}")
+
+
+class CommandLine(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = find_model()
+
+    def ask(self, *arguments, **more):
+        return json.loads(kvikk("run", "-m", self.model, "--temperature", 0, "--json", *arguments,
+                                **more))
+
+    def test_a_right_answer_that_can_be_repeated(self):
+        question = "What is the capital of France? Answer in one sentence."
+        answer = self.ask(question, "--max-tokens", 32)
+        self.assertIn("Paris", answer["text"])
+        self.assertEqual(answer["finish_reason"], "stop")
+        again = self.ask(question, "--max-tokens", 32, "--threads", 1, "--chunk", 7)
+        self.assertEqual(again["tokens"], answer["tokens"])
+
+    def test_the_first_token_comes_within_a_second(self):
+        times = []
+        for _ in range(5):
+            start = time.monotonic()
+            process = subprocess.Popen([PROGRAM, "run", "-m", self.model, "hi"],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            process.stdout.read(1)
+            times.append(time.monotonic() - start)
+            process.kill()
+            process.communicate()
+        self.assertLess(min(times), 1.0)  # the machine may be busy with other tests
+
+    def test_a_conversation_is_not_computed_again(self):
+        lines = ("My name is Zebulon and I live in a lighthouse by the northern sea, with two cats "
+                 "and a very old telescope that I use every clear night.\nWhat is my name?\n")
+        turns = [json.loads(line) for line in
+                 kvikk("chat", "-m", self.model, "--temperature", 0, "--max-tokens", 48, "--json",
+                       stdin=lines).splitlines()]
+        first, second = turns
+        self.assertGreater(second["prompt_tokens"],
+                           first["prompt_tokens"] + first["completion_tokens"])
+        self.assertGreaterEqual(second["cached_tokens"], 64)
+
+    def test_a_long_file_behind_the_question(self):
+        text = "".join(f"Line {i} of the file.\n" for i in range(400))
+        answer = self.ask("How does the file begin?", "--max-tokens", 4, stdin=text)
+        self.assertGreater(answer["prompt_tokens"], 2400)
+        too_long = subprocess.run([PROGRAM, "run", "-m", self.model, "Summarize"],
+                                  input=text.encode() * 4, capture_output=True, timeout=300,
+                                  check=False)
+        self.assertEqual(too_long.returncode, 1)
+        self.assertRegex(too_long.stderr, rb"the prompt has \d+ tokens and the context 8192")
+
+
+if __name__ == "__main__":
+    unittest.main()
