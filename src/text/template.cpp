@@ -11,6 +11,7 @@ namespace kvikk {
 namespace {
 
 Status to_status(const jinja::Error& error) {
+  if (error.line == 0) return {error.code, error.message};  // about the variables, not the template
   return {error.code, jinja::concat("line ", std::to_string(error.line), ": ", error.message)};
 }
 

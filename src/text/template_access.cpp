@@ -114,21 +114,6 @@ Value find_field(Interpreter& vm, const Value& object, std::string_view name) {
   }
 }
 
-bool is_hashable(const Value& value) {
-  switch (value.kind()) {
-    case Kind::kList:
-    case Kind::kDict:
-    case Kind::kDictView:
-      return false;
-    case Kind::kTuple: {
-      const std::vector<Value>& items = value.as<List>().items;
-      return std::all_of(items.begin(), items.end(), is_hashable);
-    }
-    default:
-      return true;
-  }
-}
-
 // Item number `key` of a sequence; missing where it has none.
 Value sequence_item(Interpreter& vm, const Value& object, const Value& key) {
   const auto exact = as_index(key);
@@ -145,7 +130,7 @@ Value sequence_item(Interpreter& vm, const Value& object, const Value& key) {
 Value find_item(Interpreter& vm, const Value& object, const Value& key) {
   switch (object.kind()) {
     case Kind::kDict: {
-      if (!is_hashable(key)) return Value();
+      if (!try_hash(budget_of(vm), key)) return Value();
       const Value* found = object.as<Dict>().find(vm, key);
       return found != nullptr ? *found : Value();
     }
@@ -196,13 +181,13 @@ Value slice_string(Interpreter& vm, const Value& object, const Selection& part) 
     if (string.single_bytes()) {
       out.append(text.substr(start, part.count));
     } else {
-      budget_of(vm).step_bytes(text.size());
+      budget_of(vm).step_characters(text.size());
       const size_t from = byte_offset(text, start);
       out.append(text.substr(from, byte_offset(text.substr(from), part.count)));
     }
     return make_string(vm, out.take(), string.markup);
   }
-  budget_of(vm).step_bytes(text.size() * 4);
+  budget_of(vm).step_characters(text.size());
   std::vector<size_t> offsets;  // where each character starts
   if (!string.single_bytes()) {
     for (size_t at = 0; at < text.size(); at += code_point_at(text, at).bytes) {
@@ -226,7 +211,7 @@ Value string_at(Interpreter& vm, const Value& object, size_t index) {
   const String& string = object.as<String>();
   const std::string_view text = string.text;
   if (string.single_bytes()) return make_string(vm, std::string(1, text[index]), string.markup);
-  budget_of(vm).step_bytes(index);
+  budget_of(vm).step_characters(index * 2);
   const size_t at = byte_offset(text, index);
   return make_string(vm, std::string(text.substr(at, code_point_at(text, at).bytes)),
                      string.markup);

@@ -57,6 +57,7 @@ bool starts_title_word(uint32_t c) {
 Value filter_title(Interpreter& vm, Call& call) {
   const Value value = soft_str(vm, bind(call, {"s"}, 1)[0]);
   const std::string_view text = text_of(value);
+  vm.budget().step_characters(text.size());
   Text out(vm.budget());
   for (size_t i = 0; i < text.size();) {
     const CodePoint first = code_point_at(text, i);
@@ -114,7 +115,7 @@ Value filter_int(Interpreter& vm, Call& call) {
     if (std::isinf(value.as_real())) fail("cannot convert float infinity to integer");
     result = whole_part(value.as_real());
   } else if (value.is_string()) {
-    vm.budget().step_bytes(text_of(value).size());
+    vm.budget().step_characters(text_of(value).size());
     const int64_t base = args[2].is_missing() ? 10 : index_or_fail(args[2]);
     constexpr int kBadBase = 1;
     result = parse_int(text_of(value), base >= 0 && base <= 36 ? static_cast<int>(base) : kBadBase);
@@ -132,7 +133,7 @@ Value filter_float(Interpreter& vm, Call& call) {
   if (value.is(Kind::kUndefined)) fail_undefined(vm, value);
   if (value.is_number()) return Value::real(value.as_real());
   if (value.is_string()) {
-    vm.budget().step_bytes(text_of(value).size());
+    vm.budget().step_characters(text_of(value).size());
     if (const auto real = parse_float(text_of(value))) return Value::real(*real);
   }
   return args[1].is_missing() ? Value::real(0) : args[1];
@@ -240,6 +241,7 @@ Value filter_truncate(Interpreter& vm, Call& call) {
 Value filter_wordcount(Interpreter& vm, Call& call) {
   const Value value = soft_str(vm, bind(call, {"s"}, 1)[0]);
   const std::string_view text = text_of(value);
+  vm.budget().step_characters(text.size());
   Int words = 0;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
@@ -276,7 +278,9 @@ Value filter_filesizeformat(Interpreter& vm, Call& call) {
 }
 
 void append_quoted(Interpreter& vm, Text& out, const Value& value, bool for_query) {
-  for (const char c : str(vm, value)) {
+  const std::string text = str(vm, value);
+  vm.budget().step_characters(text.size());
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                        c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query);

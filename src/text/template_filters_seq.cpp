@@ -15,7 +15,7 @@ bool flag(Interpreter& vm, const Value& value) { return !value.is_missing() && t
 
 Value ignore_case(Interpreter& vm, const Value& value) {
   if (!value.is_string()) return value;
-  vm.budget().step_bytes(text_of(value).size() * 4);
+  vm.budget().step_characters(text_of(value).size());
   return make_string(vm, to_lower(text_of(value)));
 }
 

@@ -191,7 +191,7 @@ bool read(Interpreter& vm, Iterator& source, Value& item) {
 
 std::vector<Value> to_vector(Interpreter& vm, const Value& value) {
   if (value.is(Kind::kList) || value.is(Kind::kTuple)) {
-    budget_of(vm).step(value.as<List>().items.size() / 8);
+    budget_of(vm).step_items(value.as<List>().items.size());
     return value.as<List>().items;
   }
   std::vector<Value> items;

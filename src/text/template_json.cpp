@@ -14,7 +14,11 @@ using Json = nlohmann::ordered_json;
 
 Value import_value(Interpreter& vm, const Json& json, int depth) {
   const int limit = budget_of(vm).limits().value_depth_max;
-  if (depth > limit) fail_limit("value_depth_max", static_cast<uint64_t>(limit));
+  if (depth > limit) {
+    throw_error(
+        StatusCode::kExhausted, 0,
+        concat("a template variable nests deeper than value_depth_max = ", std::to_string(limit)));
+  }
   switch (json.type()) {
     case Json::value_t::null:
       return Value::none();

@@ -33,7 +33,7 @@ bool is_absent(const Value& value) { return value.is_missing() || value.is_none(
 template <std::string (*kMapping)(std::string_view)>
 Value map_case(Interpreter& vm, Call& call) {
   expect_positional(call, 0, 0);
-  vm.budget().step_bytes(self_of(call).text.size() * 4);
+  vm.budget().step_characters(self_of(call).text.size());
   return like_self(vm, call, kMapping(self_of(call).text));
 }
 
@@ -42,7 +42,7 @@ template <bool (*kClass)(uint32_t)>
 Value all_are(Interpreter& vm, Call& call) {
   expect_positional(call, 0, 0);
   const std::string_view text = self_of(call).text;
-  vm.budget().step_bytes(text.size());
+  vm.budget().step_characters(text.size());
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = code_point_at(text, i);
     if (!kClass(c.value)) return Value::boolean(false);
@@ -62,9 +62,10 @@ Value all_printable(Interpreter& vm, Call& call) {
   return Value::boolean(self_of(call).text.empty() || truthy(vm, all_are<is_printable>(vm, call)));
 }
 
-Value is_identifier(Interpreter&, Call& call) {
+Value is_identifier(Interpreter& vm, Call& call) {
   expect_positional(call, 0, 0);
   const std::string_view text = self_of(call).text;
+  vm.budget().step_characters(text.size());
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = code_point_at(text, i);
     if (!(i == 0 ? is_identifier_start(c.value) : is_identifier_part(c.value))) {
@@ -80,7 +81,7 @@ template <bool (*kWanted)(uint32_t), bool (*kOther)(uint32_t)>
 Value is_cased_as(Interpreter& vm, Call& call) {
   expect_positional(call, 0, 0);
   const std::string_view text = self_of(call).text;
-  vm.budget().step_bytes(text.size());
+  vm.budget().step_characters(text.size());
   bool found = false;
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = code_point_at(text, i);
@@ -91,9 +92,10 @@ Value is_cased_as(Interpreter& vm, Call& call) {
   return Value::boolean(found);
 }
 
-Value is_title_text(Interpreter&, Call& call) {
+Value is_title_text(Interpreter& vm, Call& call) {
   expect_positional(call, 0, 0);
   const std::string_view text = self_of(call).text;
+  vm.budget().step_characters(text.size());
   bool found = false, inside_word = false;
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = code_point_at(text, i);
@@ -126,7 +128,7 @@ Window window(Interpreter& vm, const String& string, const Value& from, const Va
   const int64_t start = place(from, 0), end = std::min(place(to, length), length);
   if (start > end) return {{}, static_cast<size_t>(start), false};
   std::string_view text = string.text;
-  vm.budget().step_bytes(text.size());
+  vm.budget().step_characters(string.single_bytes() ? text.size() / 8 : text.size());
   const auto first = static_cast<size_t>(start), count = static_cast<size_t>(end - start);
   if (string.single_bytes()) return {text.substr(first, count), first, true};
   text = text.substr(byte_offset(text, first));
@@ -294,7 +296,7 @@ template <bool kFromRight>
 Value split(Interpreter& vm, Call& call) {
   const std::vector<Value> args = bind(call, {"sep", "maxsplit"}, 0);
   const std::string_view text = self_of(call).text;
-  vm.budget().step_bytes(text.size());
+  vm.budget().step_characters(is_absent(args[0]) ? text.size() : text.size() / 8);
   const int64_t most = args[1].is_missing() ? -1 : index_or_fail(args[1]);
   if (is_absent(args[0])) return make_strings(vm, call, split_words(vm, text, most, kFromRight));
   const std::string_view separator = text_argument(call, args[0]);
@@ -420,6 +422,7 @@ Value expandtabs(Interpreter& vm, Call& call) {
   const std::vector<Value> args = bind(call, {"tabsize"}, 0);
   const int64_t size = args[0].is_missing() ? 8 : index_or_fail(args[0]);
   const std::string_view text = self_of(call).text;
+  vm.budget().step_characters(text.size());
   Text out(vm.budget());
   int64_t column = 0;
   for (size_t i = 0; i < text.size();) {
@@ -494,7 +497,7 @@ constexpr MethodEntry kMethods[] = {
 }  // namespace
 
 std::vector<std::string_view> split_lines(Interpreter& vm, std::string_view text, bool keep_ends) {
-  vm.budget().step_bytes(text.size());
+  vm.budget().step_characters(text.size());
   std::vector<std::string_view> lines;
   size_t start = 0;
   for (size_t i = 0; i < text.size();) {

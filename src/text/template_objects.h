@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/template_ref.h"
 #include "text/template_value.h"
 
 namespace kvikk::jinja {
@@ -46,7 +47,7 @@ struct Dict final : Object {
   const std::vector<Entry> entries;
 
  private:
-  void build_index();
+  void build_index(Budget& budget);
   std::vector<uint32_t> index_;  // [power of two] entry + 1, 0 where free
 };
 
@@ -187,37 +188,6 @@ struct Joiner final : Object {
       : Object(budget, sizeof(*this)), separator(std::move(between)) {}
   const Value separator;
   bool used = false;
-};
-
-// Text that grows under the string limit and pays a step for every few bytes.
-class Text {
- public:
-  explicit Text(Budget& budget) : budget_(budget) {}
-  void append(std::string_view part) {
-    if (text_.size() + part.size() > budget_.limits().string_bytes_max) {
-      budget_.check_string(text_.size() + part.size());
-    }
-    text_.append(part);
-    if (text_.size() - paid_ >= kPayBytes) pay();
-  }
-  void append(char c) { append(std::string_view(&c, 1)); }
-  void repeat(std::string_view part, uint64_t times);
-  size_t size() const { return text_.size(); }
-  std::string take() {
-    pay();
-    return std::move(text_);
-  }
-  Budget& budget() { return budget_; }
-
- private:
-  static constexpr size_t kPayBytes = 4096;
-  void pay() {
-    budget_.step_bytes(text_.size() - paid_);
-    paid_ = text_.size();
-  }
-  Budget& budget_;
-  size_t paid_ = 0;
-  std::string text_;
 };
 
 }  // namespace kvikk::jinja

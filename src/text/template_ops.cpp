@@ -11,10 +11,8 @@
 namespace kvikk::jinja {
 namespace {
 
-constexpr int kHashDepthMax = 400;
-
-void check_depth(Interpreter& vm, int depth) {
-  const int limit = budget_of(vm).limits().value_depth_max;
+void check_depth(const Budget& budget, int depth) {
+  const int limit = budget.limits().value_depth_max;
   if (depth > limit) fail_limit("value_depth_max", static_cast<uint64_t>(limit));
 }
 
@@ -90,6 +88,11 @@ uint64_t mix(uint64_t x) {
   return x ^ x >> 29;
 }
 
+uint64_t hash_text(Budget& budget, std::string_view text) {
+  budget.step_bytes(text.size());
+  return std::hash<std::string_view>()(text);
+}
+
 uint64_t hash_int(Int value) {
   return mix(static_cast<uint64_t>(value) ^ mix(static_cast<uint64_t>(value >> 64)));
 }
@@ -108,7 +111,7 @@ bool contains_text(Interpreter& vm, const Value& container, const Value& item) {
   if (item.is(Kind::kUndefined) || !item.is_string()) {
     fail("'in <string>' requires string as left operand, not ", type_name(item));
   }
-  budget_of(vm).step_bytes(text_of(container).size());
+  budget_of(vm).step_bytes(text_of(container).size() * 2 + text_of(item).size() * 2);
   return find_text(text_of(container), text_of(item)) != std::string_view::npos;
 }
 
@@ -251,7 +254,7 @@ bool same_object(const Value& a, const Value& b) {
 
 bool equal(Interpreter& vm, const Value& a, const Value& b, int depth) {
   budget_of(vm).step();
-  check_depth(vm, depth);
+  check_depth(budget_of(vm), depth);
   if (a.is_number() && b.is_number()) return order(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
@@ -275,7 +278,7 @@ bool equal(Interpreter& vm, const Value& a, const Value& b, int depth) {
 
 bool less(Interpreter& vm, const Value& a, const Value& b, int depth) {
   budget_of(vm).step();
-  check_depth(vm, depth);
+  check_depth(budget_of(vm), depth);
   if (a.is_number() && b.is_number()) return order(a, b) == -1;
   if (a.is(Kind::kUndefined)) fail_undefined(vm, a);
   if (b.is(Kind::kUndefined)) fail_undefined(vm, b);
@@ -339,7 +342,9 @@ bool contains(Interpreter& vm, const Value& container, const Value& item) {
   return false;
 }
 
-uint64_t hash_value(const Value& value, int depth) {
+std::optional<uint64_t> try_hash(Budget& budget, const Value& value, int depth) {
+  budget.step();
+  check_depth(budget, depth);
   switch (value.kind()) {
     case Kind::kNone:
       return mix(1);
@@ -351,24 +356,31 @@ uint64_t hash_value(const Value& value, int depth) {
     case Kind::kUndefined:
       return mix(2);
     case Kind::kString:
-      return std::hash<std::string_view>()(text_of(value));
+      return hash_text(budget, text_of(value));
     case Kind::kTuple: {
-      if (depth > kHashDepthMax) fail("a tuple nests too deep for a key");
       uint64_t hash = 3;
       for (const Value& item : value.as<List>().items) {
-        hash = mix(hash * 31 + hash_value(item, depth + 1));
+        const auto part = try_hash(budget, item, depth + 1);
+        if (!part) return std::nullopt;
+        hash = mix(hash * 31 + *part);
       }
       return hash;
     }
     case Kind::kList:
     case Kind::kDict:
     case Kind::kDictView:
-      fail("unhashable type: '", type_name(value), "'");
+      return std::nullopt;
     case Kind::kRange:
       return mix(value.as<Range>().length);
     default:
       return mix(reinterpret_cast<uintptr_t>(value.object()));
   }
+}
+
+uint64_t hash_value(Budget& budget, const Value& value) {
+  const auto hash = try_hash(budget, value);
+  if (!hash) fail("unhashable type: '", type_name(value), "'");
+  return *hash;
 }
 
 // Stable, like Python's: merges runs of doubling length, smallest key first. With `reverse` the

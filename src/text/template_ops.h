@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/template_objects.h"
+#include "text/template_text.h"
 
 namespace kvikk::jinja {
 
@@ -49,7 +50,9 @@ enum class CompareOp { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
 bool compare(Interpreter& vm, CompareOp op, const Value& a, const Value& b);
 bool less(Interpreter& vm, const Value& a, const Value& b, int depth = 0);
 bool contains(Interpreter& vm, const Value& container, const Value& item);
-uint64_t hash_value(const Value& value, int depth = 0);
+// None for lists and dicts, which cannot be keys; hash_value fails for them.
+std::optional<uint64_t> try_hash(Budget& budget, const Value& value, int depth = 0);
+uint64_t hash_value(Budget& budget, const Value& value);
 void sort_by_keys(Interpreter& vm, std::vector<Value>& items, const std::vector<Value>& keys,
                   bool reverse);
 

@@ -110,6 +110,7 @@ std::string float_repr(double value) {
 }
 
 void append_string_repr(Text& out, std::string_view text) {
+  out.budget().step_characters(text.size());
   const bool has_single = text.find('\'') != text.npos;
   const char quote = has_single && text.find('"') == text.npos ? '"' : '\'';
   out.append(quote);
@@ -213,6 +214,7 @@ Value soft_str(Interpreter& vm, const Value& value) {
 }
 
 void append_escaped(Text& out, std::string_view text) {
+  out.budget().step_characters(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     switch (text[i]) {
       case '&':
@@ -251,13 +253,13 @@ Value make_string(Interpreter& vm, std::string text, bool markup) {
 
 Value make_list(Interpreter& vm, std::vector<Value> items) {
   budget_of(vm).check_items(items.size());
-  budget_of(vm).step(items.size() / 8);
+  budget_of(vm).step_items(items.size());
   return Value(Kind::kList, new List(&budget_of(vm), std::move(items)));
 }
 
 Value make_tuple(Interpreter& vm, std::vector<Value> items, bool group) {
   budget_of(vm).check_items(items.size());
-  budget_of(vm).step(items.size() / 8);
+  budget_of(vm).step_items(items.size());
   return Value(Kind::kTuple, new List(&budget_of(vm), std::move(items), group));
 }
 

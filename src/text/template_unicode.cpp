@@ -40,26 +40,46 @@ utf8proc_category_t category(uint32_t c) {
 
 bool in_range(uint32_t c, uint32_t low, uint32_t high) { return c >= low && c <= high; }
 
-// Digits that are not decimal: superscripts, circled, historic (Unicode Numeric_Type=Digit).
-bool is_other_digit(uint32_t c) {
-  constexpr uint32_t kRanges[][2] = {
-      {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
-      {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
-      {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
-      {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
-      {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A},
-  };
-  return std::any_of(std::begin(kRanges), std::end(kRanges),
+template <size_t N>
+bool in_ranges(uint32_t c, const uint32_t (&ranges)[N][2]) {
+  return std::any_of(std::begin(ranges), std::end(ranges),
                      [&](const uint32_t(&r)[2]) { return in_range(c, r[0], r[1]); });
 }
 
+// Digits that are not decimal: superscripts, circled, historic (Unicode Numeric_Type=Digit).
+constexpr uint32_t kOtherDigits[][2] = {
+    {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+    {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+    {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+    {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+    {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A},
+};
+
+// Letters and marks that are lower or upper case without being of that category.
+constexpr uint32_t kOtherLower[][2] = {
+    {0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},
+    {0x2E0, 0x2E4},     {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},
+    {0x1D78, 0x1D78},   {0x1D9B, 0x1DBF},   {0x2071, 0x2071},   {0x207F, 0x207F},
+    {0x2090, 0x209C},   {0x2170, 0x217F},   {0x24D0, 0x24E9},   {0x2C7C, 0x2C7D},
+    {0xA69C, 0xA69D},   {0xA770, 0xA770},   {0xA7F8, 0xA7F9},   {0xAB5C, 0xAB5F},
+    {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
+};
+constexpr uint32_t kOtherUpper[][2] = {
+    {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189},
+};
+
 // The ideographs that are numbers.
+constexpr std::u32string_view kNumberIdeographs =
+    U"\u3405\u3483\u382A\u3B4D\u4E00\u4E03\u4E07\u4E09\u4E5D\u4E8C\u4E94\u4E96\u4EBF\u4EC0\u4EDF"
+    U"\u4EE8\u4F0D\u4F70\u5104\u5146\u5169\u516B\u516D\u5341\u5343\u5344\u5345\u534C\u53C1\u53C2"
+    U"\u53C3\u53C4\u56DB\u58F1\u58F9\u5E7A\u5EFE\u5EFF\u5F0C\u5F0D\u5F0E\u5F10\u62FE\u634C\u67D2"
+    U"\u6F06\u7396\u767E\u8086\u842C\u8CAE\u8CB3\u8D30\u9621\u9646\u964C\u9678\u96F6\uF96B\uF973"
+    U"\uF978\uF9B2\uF9D1\uF9D3\uF9FD\U00020001\U00020064\U000200E2\U00020121\U0002092A\U00020983"
+    U"\U0002098C\U0002099C\U00020AEA\U00020AFD\U00020B19\U00022390\U00022998\U00023B1B\U0002626D"
+    U"\U0002F890";
+
 bool is_number_ideograph(uint32_t c) {
-  constexpr std::u32string_view kNumbers =
-      U"㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆兩八六十千卄卅卌叁参參叄四壱壹幺廾廿弌弍弎弐拾捌柒"
-      U"漆玖百"
-      U"肆萬貮貳贰阡陆陌陸零";
-  return kNumbers.find(static_cast<char32_t>(c)) != std::u32string_view::npos;
+  return c >= 0x3400 && kNumberIdeographs.find(static_cast<char32_t>(c)) != kNumberIdeographs.npos;
 }
 
 bool is_cased(uint32_t c) { return is_lower(c) || is_upper(c) || is_title(c); }
@@ -205,7 +225,7 @@ bool is_alpha(uint32_t c) {
 }
 
 bool is_decimal(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
-bool is_digit(uint32_t c) { return is_decimal(c) || is_other_digit(c); }
+bool is_digit(uint32_t c) { return is_decimal(c) || in_ranges(c, kOtherDigits); }
 
 bool is_numeric(uint32_t c) {
   const auto k = category(c);
@@ -215,17 +235,11 @@ bool is_numeric(uint32_t c) {
 bool is_word(uint32_t c) { return c == '_' || is_alpha(c) || is_numeric(c); }
 
 bool is_lower(uint32_t c) {
-  if (category(c) == UTF8PROC_CATEGORY_LL) return true;
-  return c == 0xAA || c == 0xBA || in_range(c, 0x2B0, 0x2B8) || in_range(c, 0x2C0, 0x2C1) ||
-         in_range(c, 0x2E0, 0x2E4) || c == 0x345 || c == 0x37A || in_range(c, 0x1D2C, 0x1D6A) ||
-         c == 0x1D78 || in_range(c, 0x1D9B, 0x1DBF) || c == 0x2071 || c == 0x207F ||
-         in_range(c, 0x2090, 0x209C) || in_range(c, 0x2170, 0x217F) || in_range(c, 0x24D0, 0x24E9);
+  return category(c) == UTF8PROC_CATEGORY_LL || in_ranges(c, kOtherLower);
 }
 
 bool is_upper(uint32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LU || in_range(c, 0x2160, 0x216F) ||
-         in_range(c, 0x24B6, 0x24CF) || in_range(c, 0x1F130, 0x1F149) ||
-         in_range(c, 0x1F150, 0x1F169) || in_range(c, 0x1F170, 0x1F189);
+  return category(c) == UTF8PROC_CATEGORY_LU || in_ranges(c, kOtherUpper);
 }
 
 bool is_title(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }

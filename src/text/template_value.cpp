@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kLinearSearchMax = 8;  // entries; beyond, a dict has an index
 
-uint64_t hash_text(std::string_view text) { return std::hash<std::string_view>()(text); }
-
 size_t index_size_for(size_t entries) {
   size_t size = 16;
   while (size < entries * 2) size *= 2;
@@ -109,13 +107,13 @@ List::List(Budget* budget, std::vector<Value> values, bool is_group)
 Dict::Dict(Budget* budget, std::vector<Entry> content)
     : Object(budget, sizeof(*this) + content.capacity() * (sizeof(Entry) + 16)),
       entries(std::move(content)) {
-  if (entries.size() > kLinearSearchMax) build_index();
+  if (entries.size() > kLinearSearchMax) build_index(*budget);
 }
 
-void Dict::build_index() {
+void Dict::build_index(Budget& budget) {
   index_.assign(index_size_for(entries.size()), 0);
   for (size_t i = 0; i < entries.size(); ++i) {
-    size_t at = hash_value(entries[i].key) & (index_.size() - 1);
+    size_t at = hash_value(budget, entries[i].key) & (index_.size() - 1);
     while (index_[at] != 0) at = (at + 1) & (index_.size() - 1);
     index_[at] = static_cast<uint32_t>(i + 1);
   }
@@ -129,7 +127,7 @@ const Value* Dict::find(std::string_view key) const {
     const auto found = std::find_if(entries.begin(), entries.end(), matches);
     return found == entries.end() ? nullptr : &found->value;
   }
-  for (size_t at = hash_text(key);; ++at) {
+  for (size_t at = std::hash<std::string_view>()(key);; ++at) {
     const uint32_t slot = index_[at & (index_.size() - 1)];
     if (slot == 0) return nullptr;
     if (matches(entries[slot - 1])) return &entries[slot - 1].value;
@@ -138,7 +136,7 @@ const Value* Dict::find(std::string_view key) const {
 
 const Value* Dict::find(Interpreter& vm, const Value& key) const {
   if (key.is_string()) return find(key.as<String>().text);
-  const uint64_t hash = hash_value(key);  // fails for what cannot be a key
+  const uint64_t hash = hash_value(budget_of(vm), key);  // fails for what cannot be a key
   if (index_.empty()) {
     for (const Entry& entry : entries) {
       if (equal(vm, entry.key, key)) return &entry.value;
@@ -172,7 +170,7 @@ void DictBuilder::grow() {
 }
 
 void DictBuilder::set(const Value& key, Value value) {
-  const uint64_t hash = hash_value(key);
+  const uint64_t hash = hash_value(budget_of(vm_), key);
   if ((entries_.size() + 1) * 2 > index_.size()) grow();
   const size_t at = locate(key, hash);
   if (index_[at] != 0) {
@@ -304,8 +302,15 @@ int64_t Loop::length(Interpreter& vm) {
 void Text::repeat(std::string_view part, uint64_t times) {
   if (part.empty() || times == 0) return;
   const size_t limit = budget_.limits().string_bytes_max;
-  if (times > limit / part.size()) budget_.check_string(limit + 1);
-  for (uint64_t i = 0; i < times; ++i) append(part);
+  if (times > (limit - text_.size()) / part.size()) budget_.check_string(limit + 1);
+  const size_t start = text_.size(), bytes = part.size() * times;
+  text_.reserve(start + bytes);
+  text_.append(part);
+  while (text_.size() - start < bytes) {  // what is there already, again
+    const size_t there = text_.size() - start;
+    text_.append(text_, start, std::min(there, bytes - there));
+  }
+  pay();
 }
 
 }  // namespace kvikk::jinja

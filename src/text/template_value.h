@@ -3,58 +3,20 @@
 // tuple, dict and a few runtime objects (template_objects.h). Strings and containers never change
 // once made (the sandbox forbids it), so a value is shared by reference count and copying one is
 // cheap. Counts are atomic because the constants of a parsed template are shared between threads.
-//
-// Inside the interpreter a failure is one exception type, Error, thrown where Python would raise:
-// nearly every operation can fail, and the code stays as short as what it describes. parse() and
-// render() turn it into a Status; none leaves the template files.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "base/status.h"
 #include "text/template.h"
+#include "text/template_error.h"
 
 namespace kvikk::jinja {
 
 // Hold every JSON integer and what templates make of them.
 __extension__ typedef __int128 Int;
 __extension__ typedef unsigned __int128 UnsignedInt;
-
-struct Error {
-  StatusCode code;
-  std::string message;
-  int line = 0;  // 0 until the statement or expression that failed fills it in
-};
-[[noreturn]] void throw_error(StatusCode code, int line, std::string message);
-
-// The parts, strings or characters, one after the other.
-inline std::string_view message_part(std::string_view text) { return text; }
-inline std::string_view message_part(const char& c) { return {&c, 1}; }
-std::string join_parts(std::initializer_list<std::string_view> parts);
-template <class... Parts>
-std::string concat(const Parts&... parts) {
-  return join_parts({message_part(parts)...});
-}
-
-template <class... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
-  throw_error(StatusCode::kInvalidArgument, 0, concat(parts...));
-}
-template <class... Parts>
-[[noreturn]] void fail_at(int line, const Parts&... parts) {
-  throw_error(StatusCode::kInvalidArgument, line, concat(parts...));
-}
-template <class... Parts>
-[[noreturn]] void fail_unsupported(const Parts&... parts) {
-  throw_error(StatusCode::kUnsupported, 0, concat(parts...));
-}
-[[noreturn]] void fail_limit(std::string_view name, uint64_t limit);
 
 class Object;
 struct Cyclic;
@@ -72,7 +34,11 @@ class Budget {
     if (count > steps_left_) out_of_steps();
     steps_left_ -= count;
   }
+  // Prices, so that no step takes much longer than another: bytes that are copied or searched,
+  // characters that are looked at one by one, items that are copied.
   void step_bytes(size_t bytes) { step(bytes / 32 + 1); }
+  void step_characters(size_t bytes) { step(bytes / 4 + 1); }
+  void step_items(size_t items) { step(items / 2 + 1); }
   void check_items(size_t items) const;
   void check_string(size_t bytes) const;
 
@@ -106,31 +72,6 @@ class Object {
   Budget* budget_;
   size_t bytes_;
   mutable const Object* next_dead_ = nullptr;
-};
-
-template <class T>
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(T* object) : object_(object) {
-    if (object_) object_->retain();
-  }
-  Ref(const Ref& other) : Ref(other.object_) {}
-  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Ref& operator=(Ref other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Ref() {
-    if (object_) object_->release();
-  }
-  T* get() const { return object_; }
-  T* operator->() const { return object_; }
-  T& operator*() const { return *object_; }
-  explicit operator bool() const { return object_ != nullptr; }
-
- private:
-  T* object_ = nullptr;
 };
 
 enum class Kind : uint8_t {

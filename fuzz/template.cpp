@@ -1,0 +1,57 @@
+// Any bytes as a template: parsing gives an error or a template, and rendering it gives an error or
+// a text within the limits, the same one each time.
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/check.h"
+#include "text/template.h"
+
+namespace kvikk {
+namespace {
+
+constexpr char kVariables[] = R"({
+  "messages": [
+    {"role": "system", "content": "S \u00e9"},
+    {"role": "user", "content": [{"type": "text", "text": "a\n b"}, {"type": "image"}]},
+    {"role": "assistant", "content": "<think>x</think>y",
+     "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {"a": 1.5, "b": null}}}]},
+    {"role": "tool", "content": "{\"t\": 21.5}"}],
+  "tools": [{"type": "function", "function": {"name": "f", "description": "d",
+    "parameters": {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}}}],
+  "s": "aBc, d\u00c9f \ud83d\ude42 ", "i": 3, "f": 2.5, "l": [3, 1, 2, "b", null, [1]],
+  "d": {"b": 1, "a": "x", "c": {"k": [true, false]}}, "add_generation_prompt": true})";
+
+void check_template(std::string source) {
+  static const auto variables = nlohmann::ordered_json::parse(kVariables);
+  const Result<Template> parsed = Template::parse(std::move(source));
+  if (!parsed.ok()) {
+    CHECK(!parsed.status().message().empty());
+    return;
+  }
+  TemplateOptions options;  // small, for many runs
+  options.now = "2026-01-02T03:04:05";
+  options.limits.steps_max = 30'000;
+  options.limits.output_bytes_max = options.limits.string_bytes_max = 200'000;
+  options.limits.list_items_max = 20'000;
+  options.limits.memory_bytes_max = 4'000'000;
+  const Result<std::string> first = parsed->render(variables, options);
+  const Result<std::string> second = parsed->render(variables, options);
+  CHECK(first.ok() == second.ok());
+  if (first.ok()) {
+    CHECK(*first == *second);
+    CHECK(first->size() <= options.limits.output_bytes_max);
+  } else {
+    CHECK(!first.status().message().empty());
+    CHECK(first.status().message() == second.status().message());
+  }
+}
+
+}  // namespace
+}  // namespace kvikk
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  kvikk::check_template(std::string(reinterpret_cast<const char*>(data), size));
+  return 0;
+}
