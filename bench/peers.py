@@ -89,7 +89,7 @@ def model_path(kvikk, name):
         return name
     models = json.loads(subprocess.run([kvikk, "models", "--json"], check=True,
                                        capture_output=True, text=True).stdout)
-    for entry in models.get("models", models):
+    for entry in models:
         if entry["name"] == name and entry.get("path"):
             return entry["path"]
     sys.exit(f"model '{name}' is not here: run 'kvikk pull {name}' first")
