@@ -5,10 +5,10 @@ usage: bench/peers.py [--models NAME,...] [--threads N] [--rounds N] [--scratch 
                       [--markdown FILE]
 
 The peer is the llama.cpp inside the Python package llama-cpp-python, built for this machine in a
-virtual environment under the scratch folder (outside the source tree), with clang: g++ 12 compiles
-its AMX tile configuration wrongly and the result crashes. Each round runs every engine once, in
-alternating order; a speed is the median over rounds. Needs python3-venv and clang, and the models
-(`kvikk pull NAME`).
+virtual environment under the scratch folder (outside the source tree). g++ 12 drops the stores of
+its AMX tile configuration, and the result crashes; PEER_FLAGS keep them. Each round runs every
+engine once, in alternating order; a speed is the median over rounds. Needs python3-venv, cmake, g++
+and the models (`kvikk pull NAME`).
 """
 
 import argparse
@@ -21,6 +21,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER_PACKAGE = "llama-cpp-python"
+PEER_FLAGS = "-fno-tree-dse -fno-dse -fno-tree-sra -fno-tree-forwprop"
 DEFAULT_MODELS = "smollm2-135m,gemma-3-270m,qwen2.5-coder-0.5b,qwen2.5-coder-1.5b"
 
 # Runs inside the peer's environment: argv is model, threads, prefill, decode; prints one JSON line.
@@ -77,7 +78,7 @@ def peer_python(scratch):
         return python
     print(f"building {PEER_PACKAGE} in {venv} (a few minutes)", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    env = dict(os.environ, CC="clang", CXX="clang++", CMAKE_ARGS="-DGGML_NATIVE=ON")
+    env = dict(os.environ, CXXFLAGS=PEER_FLAGS, CMAKE_ARGS="-DGGML_NATIVE=ON")
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", "--no-binary",
                     PEER_PACKAGE, PEER_PACKAGE], check=True, env=env)
     open(done, "w").close()
