@@ -33,7 +33,7 @@ class Interrupt(ProgramTest):
 
     def test_while_an_answer_comes(self):
         process = self.start("run", "-m", self.tiny, "hi", "--context", "200000", "--seed", "1",
-                             "--logit-bias", "258=-1000")
+                             "--logit-bias", "256=-1000", "--logit-bias", "258=-1000")
         process.stdin.close()
         first = process.stdout.read(1)
         self.assertNotEqual(first, b"")
@@ -42,7 +42,7 @@ class Interrupt(ProgramTest):
 
     def test_json_tells_what_was_there(self):
         process = self.start("run", "-m", self.tiny, "hi", "--context", "200000", "--json",
-                             "--logit-bias", "258=-1000")
+                             "--logit-bias", "256=-1000", "--logit-bias", "258=-1000")
         process.stdin.close()
         time.sleep(1)
         self.assert_interrupted(process)
@@ -71,7 +71,8 @@ class Interrupt(ProgramTest):
 
     def test_batch_keeps_whole_lines(self):
         rows = [{"id": i, "prompt": "a", "max_tokens": 4} for i in range(4)]
-        rows.append({"id": 4, "prompt": "a", "max_tokens": 100000, "logit_bias": {"258": -1000}})
+        rows.append({"id": 4, "prompt": "a", "max_tokens": 100000,
+                     "logit_bias": {"256": -1000, "258": -1000}})
         requests = self.path("requests.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
         out = self.path("answers.jsonl")
         process = self.start("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
