@@ -112,19 +112,33 @@ Status Command::apply_config(const std::string& path) {
   return ok_status();
 }
 
-Status Command::refuse_unknown(const std::vector<std::string>& rest) const {
+// What is no option is a word. CLI11 could tell them apart too, but takes a word "[a,b]" apart.
+Status Command::take_rest(const std::vector<std::string>& rest) {
+  std::vector<std::string> words;
+  bool options_end = false;
   for (const std::string& argument : rest) {
-    if (argument == "--") continue;
-    if (argument.size() < 2 || argument[0] != '-') {
-      return invalid_argument("'" + argument + "' is one word too many");
+    if (!options_end && argument == "--") {
+      options_end = true;
+    } else if (!options_end && argument.size() > 1 && argument[0] == '-') {
+      return unknown_option(argument);
+    } else {
+      words.push_back(argument);
     }
-    std::vector<std::string> known = {"--config", "--help", "--help-all"};
-    for (const OptionEntry& entry : entries_) known.push_back(entry.flag());
-    const std::string near = nearest(argument.substr(0, argument.find('=')), known);
-    return invalid_argument("there is no option '" + argument + "'" +
-                            (near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
+  if (words.size() > words_max_) {
+    return invalid_argument("'" + words[words_max_] + "' is one word too many");
+  }
+  if (words.size() < words_min_) return invalid_argument(text_.words + " is missing");
+  if (words_ != nullptr) *words_ = std::move(words);
   return ok_status();
+}
+
+Status Command::unknown_option(const std::string& argument) const {
+  std::vector<std::string> known = {"--config", "--help", "--help-all"};
+  for (const OptionEntry& entry : entries_) known.push_back(entry.flag());
+  const std::string near = nearest(argument.substr(0, argument.find('=')), known);
+  return invalid_argument("there is no option '" + argument + "'" +
+                          (near.empty() ? "" : "; did you mean '" + near + "'?"));
 }
 
 std::string Command::names_of(const OptionEntry& entry) const {
@@ -152,25 +166,19 @@ Status Command::parse_flags(Arguments arguments) {
           ->allow_extra_args(false);
     }
   }
-  if (words_ != nullptr) app.add_option("words", *words_)->expected(0, 1 << 20);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
     return invalid_argument(error.what());
   }
-  TRY(refuse_unknown(app.remaining()));
+  TRY(take_rest(app.remaining()));
   if (!config.empty()) TRY(apply_config(config));
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (texts[i].empty()) continue;
     TRY(entries_[i].set_texts(texts[i], entries_[i].flag()));
     given_.push_back(entries_[i].name);
   }
-  if (words_ == nullptr) return ok_status();
-  if (words_->size() > words_max_) {
-    return invalid_argument("'" + (*words_)[words_max_] + "' is one word too many");
-  }
-  if (words_->size() < words_min_) return invalid_argument(text_.words + " is missing");
   return ok_status();
 }
 

@@ -59,7 +59,8 @@ class Command {
   void mark_common(size_t first, std::initializer_list<std::string_view> common);
   Status apply_config(const std::string& path);
   Status parse_flags(Arguments arguments);
-  Status refuse_unknown(const std::vector<std::string>& rest) const;
+  Status take_rest(const std::vector<std::string>& rest);
+  Status unknown_option(const std::string& argument) const;
   std::string names_of(const OptionEntry& entry) const;
   std::string help(bool all) const;
   std::string markdown() const;

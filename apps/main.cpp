@@ -49,6 +49,21 @@ std::string full_name(const Verb& verb) {
   return std::string(verb.name) + (verb.part[0] == '\0' ? "" : " ") + verb.part;
 }
 
+constexpr char kCommandsPreamble[] =
+    "# Commands and options\n\nMade by `kvikk --help-markdown`.\n\n"
+    "Standard output carries the result and nothing else; progress, notes and errors go to "
+    "standard "
+    "error.\n\n"
+    "| exit code | meaning |\n|---|---|\n"
+    "| 0 | done |\n"
+    "| 1 | it could not be done; `kvikk: error:` says why. Silent if nobody reads standard output "
+    "any more (`kvikk run .. \\| head -1`) |\n"
+    "| 2 | wrong use |\n"
+    "| 130, 143 | stopped by Ctrl-C, by SIGTERM; what was there until then is printed |\n\n"
+    "Each option is a flag and a key of the JSON file that `--config` names; flags go first. A "
+    "file "
+    "may hold options\nthat the verb does not have, so that several verbs can share one.\n\n";
+
 // Of all verbs, or of those that begin with `name`.
 std::string overview(std::string_view only = {}) {
   std::string text =
@@ -100,7 +115,7 @@ Result<std::pair<const Verb*, size_t>> find_verb(Arguments arguments) {
 }
 
 Status print_markdown(Shell& shell) {
-  TRY(shell.print("# Commands and options\n\nMade by `kvikk --help-markdown`.\n\n"));
+  TRY(shell.print(kCommandsPreamble));
   const char* const argument = "--help-markdown";
   for (const Verb& verb : kVerbs) TRY(verb.run(shell, {&argument, 1}));
   return ok_status();

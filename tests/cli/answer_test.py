@@ -44,6 +44,8 @@ class Answer(ProgramTest):
         self.assertEqual(tokens(stdin="abc\n"), 3)
         self.assertEqual(tokens("abc", stdin="defg"), 7)
         self.assertEqual(tokens("--", "--abc"), 5)
+        self.assertEqual(tokens("[a,b]"), 5)
+        self.assertEqual(tokens("-"), 1)
         chat = self.run_json("abc", "--max-tokens", 1, stdin="de\n")["prompt_tokens"]
         alone = self.run_json("abc\n\nde", "--max-tokens", 1)["prompt_tokens"]
         self.assertEqual(chat, alone)

@@ -50,6 +50,11 @@ class Usage(ProgramTest):
         self.assert_failed(self.kvikk("run", "-x", "hi"), 2, "'-x'")
         self.assert_failed(self.kvikk("run", "--threads"), 2, "--threads")
         self.assert_failed(self.kvikk("pull"), 2, "NAME... is missing")
+        self.assert_failed(self.kvikk("models", "--threads", "1"), 2, "'--threads'")
+        for flags in (["--threads=1"], ["--threads", "9", "--threads", "1"], ["--exact=false"],
+                      ["--json", "--json"], ["--stop=[x,y]"], ["--stop", "a", "--stop", "b"]):
+            result = self.kvikk("run", "-m", self.tiny, "--max-tokens", 1, *flags, "hi")
+            self.assertEqual(result.code, 0, result.error)
 
     def test_numbers_are_checked(self):
         for verb in ("run", "bench"):
