@@ -31,7 +31,7 @@ std::string_view text_of(const Value& string);
 bool is_markup(const Value& value);
 [[noreturn]] void fail_undefined(Interpreter& vm, const Value& undefined);
 
-// Printing: str() and repr(). to_text appends without a copy where the value is a string.
+// Printing: str() and repr().
 void append_str(Interpreter& vm, Text& out, const Value& value);
 void append_repr(Interpreter& vm, Text& out, const Value& value, int depth = 0);
 std::string str(Interpreter& vm, const Value& value);
