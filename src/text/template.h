@@ -4,6 +4,10 @@
 // sandbox, trim_blocks, lstrip_blocks, loop controls, the generation tag, raise_exception,
 // strftime_now, a plain tojson).
 //
+// What of Jinja2 is not here, and an error where a template gets to it: other templates (include,
+// import, extends, block), autoescape, `self`, the filters pprint random striptags urlize wordwrap,
+// str.encode, str.translate, integers beyond 128 bits, sets, complex numbers.
+//
 // A template comes with a model file from anywhere, so it is hostile until proven otherwise: it
 // sees its variables and nothing else, and everything it can drive has a limit with a name. Text is
 // UTF-8; lengths, indexes and slices count code points, as in Python.
