@@ -5,8 +5,8 @@
 // strftime_now, a plain tojson).
 //
 // What of Jinja2 is not here, and an error where a template gets to it: other templates (include,
-// import, extends, block), autoescape, `self`, the filters pprint random striptags urlize wordwrap,
-// str.encode, str.translate, integers beyond 128 bits, sets, complex numbers.
+// import, extends, block), autoescape, the filters pprint random striptags urlize wordwrap,
+// str.encode, str.translate, integers beyond 128 bits, sets, complex numbers. `self` is undefined.
 //
 // A template comes with a model file from anywhere, so it is hostile until proven otherwise: it
 // sees its variables and nothing else, and everything it can drive has a limit with a name. Text is
