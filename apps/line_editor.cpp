@@ -120,6 +120,8 @@ Result<LineEditor::Outcome> LineEditor::read(const std::string& prompt, std::str
   }
   terminal_->prompt = prompt;
   el_resize(terminal_->edit);
+  // The editor would show the prompt first: a Ctrl-D typed in between would be lost.
+  el_set(terminal_->edit, EL_PREP_TERM, 1);
   int count = 0;
   const char* text = el_gets(terminal_->edit, &count);
   if (shell_.interrupts().raised()) {

@@ -4,11 +4,10 @@ import json
 import os
 import unittest
 
-from program import ProgramTest
+from program import ENDLESS, ProgramTest
 from tiny_model import tiny_model
 
 # Token 258 ends an answer, 66 is "B".
-ENDLESS = ["--logit-bias", "256=-1000", "--logit-bias", "258=-1000"]
 B = ["--logit-bias", "66=1000"]
 
 

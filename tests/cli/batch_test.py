@@ -4,7 +4,7 @@ import json
 import random
 import unittest
 
-from program import ProgramTest
+from program import END_TOKENS_BANNED, ENDLESS, ProgramTest
 
 
 class Batch(ProgramTest):
@@ -46,7 +46,7 @@ class Batch(ProgramTest):
         self.assertEqual([got[r["id"]] for r in rows], want)
 
     def test_finish_reasons_and_defaults(self):
-        rows = [{"prompt": "a", "max_tokens": 3, "logit_bias": {"258": -1000}},
+        rows = [{"prompt": "a", "max_tokens": 3, "logit_bias": END_TOKENS_BANNED},
                 {"prompt": "a", "logit_bias": {"258": 1000}},
                 {"id": 7, "prompt": "a", "logit_bias": {"66": 1000}, "stop": "BBB"}]
         answers = self.batch(rows, "--max-tokens", 9)
@@ -58,7 +58,7 @@ class Batch(ProgramTest):
     def test_figures(self):
         requests = self.path("requests.jsonl", '{"prompt": "abc", "max_tokens": 2, "id": 1}\n')
         result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
-                            self.path("out.jsonl"), "--json", "--logit-bias", "258=-1000")
+                            self.path("out.jsonl"), "--json", *ENDLESS)
         self.assertEqual(result.json["requests"], 1)
         self.assertEqual(result.json["prompt_tokens"], 3)
         self.assertEqual(result.json["completion_tokens"], 2)

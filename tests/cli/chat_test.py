@@ -152,6 +152,7 @@ class Terminal(ProgramTest):
         self.open("--max-tokens", 2, *B)  # the history outlives the program
         self.type("\x10\n")
         self.wait_for("hello wörld")
+        self.wait_for(">>> ")
         self.type("/exit\n")
         self.assertEqual(self.process.wait(timeout=20), 0)
 
@@ -179,6 +180,7 @@ class Terminal(ProgramTest):
         self.open("--max-tokens", 2, "--logit-bias", "27=1000")  # escape characters
         self.type("hi\n")
         self.wait_for("\ufffd\ufffd")
+        self.wait_for(">>> ")
         self.type("\x04")
         self.assertEqual(self.process.wait(timeout=20), 0)
 

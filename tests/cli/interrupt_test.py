@@ -7,7 +7,7 @@ import socket
 import time
 import unittest
 
-from program import INTERRUPT_SECONDS, ProgramTest
+from program import END_TOKENS_BANNED, ENDLESS, INTERRUPT_SECONDS, ProgramTest
 
 
 class Interrupt(ProgramTest):
@@ -33,7 +33,7 @@ class Interrupt(ProgramTest):
 
     def test_while_an_answer_comes(self):
         process = self.start("run", "-m", self.tiny, "hi", "--context", "200000", "--seed", "1",
-                             "--logit-bias", "256=-1000", "--logit-bias", "258=-1000")
+                             *ENDLESS)
         process.stdin.close()
         first = process.stdout.read(1)
         self.assertNotEqual(first, b"")
@@ -43,7 +43,7 @@ class Interrupt(ProgramTest):
     def test_json_tells_what_was_there(self):
         for seconds in (1, 4, 16):  # a busy machine needs longer to begin
             process = self.start("run", "-m", self.tiny, "hi", "--context", "200000", "--json",
-                                 "--logit-bias", "258=-1000")
+                                 *ENDLESS)
             process.stdin.close()
             time.sleep(seconds)
             self.assert_interrupted(process)
@@ -79,7 +79,8 @@ class Interrupt(ProgramTest):
 
     def test_batch_keeps_whole_lines(self):
         rows = [{"id": i, "prompt": "a", "max_tokens": 4} for i in range(4)]
-        rows.append({"id": 4, "prompt": "a", "max_tokens": 100000, "logit_bias": {"258": -1000}})
+        rows.append({"id": 4, "prompt": "a", "max_tokens": 100000,
+                     "logit_bias": END_TOKENS_BANNED})
         requests = self.path("requests.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
         out = self.path("answers.jsonl", b"")
         process = self.start("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",

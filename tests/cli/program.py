@@ -17,6 +17,10 @@ MODELS = os.path.join(ROOT, "tests", "data", "models")
 PROGRAM = os.environ.get("KVIKK_PROGRAM", os.path.join(ROOT, "build", "kvikk"))
 # Ctrl-C must be heard within 100 ms; a machine that runs other tests beside gets more.
 INTERRUPT_SECONDS = 1.0
+# The tiny model never ends an answer when neither of its end tokens can be drawn.
+END_TOKENS_BANNED = {"256": -1000, "258": -1000}
+ENDLESS = [word for token, bias in END_TOKENS_BANNED.items()
+           for word in ("--logit-bias", f"{token}={bias}")]
 
 
 class Result:
