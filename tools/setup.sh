@@ -53,6 +53,19 @@ apt_get() {
     "$@" </dev/null >&2 9>&-
 }
 
+read_index() { say "reading the index of Debian's packages" && apt_get update; }
+install_now() {
+  say "installing them with apt-get"
+  apt_get install --no-install-recommends "$@"
+}
+
+# Whether sudo works here, asking for the password where there is a terminal.
+can_use_sudo() {
+  command -v sudo >/dev/null || return
+  sudo -n true 2>/dev/null && return
+  [ -t 2 ] && say "installing them needs root; sudo asks for your password" && sudo -v
+}
+
 # Installs what is missing of the packages that WHO... need.
 install_packages() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -71,21 +84,20 @@ install_packages() {
   local command="apt-get update && apt-get install -y --no-install-recommends ${names[*]}"
   as_root=()
   if [ "$(id -u)" != 0 ]; then
-    if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [ -t 2 ]; }; then
-      say "installing them needs root; run this, then $self again:"
-      printf '  su -c "%s"\n' "$command" >&2
+    if ! can_use_sudo; then
+      say "installing them needs root; run this, then start again:"
+      printf '  su - -c "%s"\n' "$command" >&2  # with "-", or apt-get would not find its helpers
       exit 1
     fi
     as_root=(sudo)
   fi
-  say "installing them with apt-get"
-  # An old or missing index names packages that are no longer there: then it is read again, once.
-  apt_get install --no-install-recommends "${names[@]}" ||
-    { say "reading the package index again" && apt_get update &&
-      apt_get install --no-install-recommends "${names[@]}"; } ||
-    { [ -z "$(missing_packages "$@")" ] ||
-      fail "apt-get could not install them (its words are above); is there a network?
-  Once it works: ${as_root[*]} sh -c '$command'"; }
+  # An index that was never read does not know the names, an old one knows versions that are gone.
+  if apt-get -qq -s install --no-install-recommends "${names[@]}" >/dev/null 2>&1; then
+    install_now "${names[@]}" || { read_index && install_now "${names[@]}"; }
+  else
+    read_index && install_now "${names[@]}"
+  fi || [ -z "$(missing_packages "$@")" ] ||
+    fail "apt-get could not install them (its words are above); is there a network?"
 }
 
 # How many compilers at once: one a core, and about 1 GB of memory for each.
