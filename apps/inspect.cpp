@@ -59,7 +59,7 @@ Status find_problem(Inspection& inspection) {
   TRY_ASSIGN(const ModelDef* def, find_model_def(file));
   TRY_ASSIGN(inspection.config, def->read_config(file));
   ModelConfig& config = *inspection.config;
-  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  const StoredTensor* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) {
     return unsupported(file.tensors().empty() ? "the file has a vocabulary but no weights"
                                               : "tensor 'token_embd.weight' is missing");
@@ -76,7 +76,7 @@ Result<Inspection> inspect_file(const std::string& path) {
   Inspection inspection;
   inspection.path = path;
   TRY_ASSIGN(inspection.file, GgufFile::open(path));
-  for (const GgufTensor& tensor : inspection.file->tensors()) {
+  for (const StoredTensor& tensor : inspection.file->tensors()) {
     WeightFormat& format = inspection.formats[dtype_info(tensor.type).name];
     for (WeightFormat* sum : {&format, &inspection.total}) {
       ++sum->tensors;
@@ -178,7 +178,7 @@ Json inspection_json(const Inspection& inspection, bool tensors) {
   const GgufFile& file = *inspection.file;
   const Machine machine = describe_machine();
   Json json = {{"path", inspection.path},
-               {"files", std::max<size_t>(file.shard_count(), 1)},
+               {"files", std::max<size_t>(file.file_count(), 1)},
                {"gguf_version", file.version()},
                {"architecture", architecture_of(file)},
                {"runs", inspection.problem.empty()}};
@@ -199,7 +199,7 @@ Json inspection_json(const Inspection& inspection, bool tensors) {
                      {"cores", machine.cores},
                      {"cpu_level", machine.cpu_level}};
   if (!tensors) return json;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const StoredTensor& tensor : file.tensors()) {
     json["tensors"].push_back({{"name", tensor.name},
                                {"type", dtype_info(tensor.type).name},
                                {"shape", tensor.shape},

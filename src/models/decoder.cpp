@@ -129,7 +129,7 @@ void Model::forward(Compute& compute, const Batch& batch) {
 }
 
 void Model::embed(Compute& compute, const Batch& batch) {
-  const GgufTensor& tensor = *weights_.embedding;
+  const StoredTensor& tensor = *weights_.embedding;
   const size_t row_size = row_bytes(tensor.type, config_.hidden);
   compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
     float* x = x_.as<float>() + r * config_.hidden;

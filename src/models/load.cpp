@@ -28,8 +28,8 @@ class Loader {
       : file_(file), pool_(pool), options_(options) {}
 
   // A tensor of exactly this shape (innermost first), or an error.
-  Result<const GgufTensor*> find(const std::string& name, std::vector<uint64_t> shape) {
-    const GgufTensor* tensor = file_.find_tensor(name);
+  Result<const StoredTensor*> find(const std::string& name, std::vector<uint64_t> shape) {
+    const StoredTensor* tensor = file_.find_tensor(name);
     if (tensor == nullptr) {
       return damaged(file_.path() + ": tensor '" + name + "' of shape " + shape_text(shape) +
                      " is missing");
@@ -44,7 +44,7 @@ class Loader {
   }
 
   Status vector(const std::string& name, size_t n, std::vector<float>& out) {
-    TRY_ASSIGN(const GgufTensor* tensor, find(name, {n}));
+    TRY_ASSIGN(const StoredTensor* tensor, find(name, {n}));
     TRY(file_.validate_blocks(*tensor, 0, n));
     out.resize(n);
     dequantize_row(tensor->type, tensor->bytes.data(), out.data(), n);
@@ -57,7 +57,7 @@ class Loader {
 
   // Registers a matrix; its bytes follow in pack().
   Status matrix(const std::string& name, size_t outputs, size_t inputs, Matrix& out) {
-    TRY_ASSIGN(const GgufTensor* tensor, find(name, {inputs, outputs}));
+    TRY_ASSIGN(const StoredTensor* tensor, find(name, {inputs, outputs}));
     out.format = options_.exact ? PanelFormat::kF32 : panel_format_of(tensor->type);
     out.outputs = outputs;
     out.inputs = inputs;
@@ -67,7 +67,7 @@ class Loader {
 
   // A tensor that is not in the family means that this would be another model.
   Status refuse_unknown() {
-    for (const GgufTensor& tensor : file_.tensors()) {
+    for (const StoredTensor& tensor : file_.tensors()) {
       if (used_.count(tensor.name) == 0) {
         return unsupported(file_.path() + ": tensor '" + tensor.name +
                            "' is not part of this architecture as it is known here; running "
@@ -78,7 +78,7 @@ class Loader {
   }
 
   // Reads every block of a tensor that stays in the file, so that a damaged one is found now.
-  Status validate(const GgufTensor& tensor) {
+  Status validate(const StoredTensor& tensor) {
     const uint64_t width = tensor.shape[0];
     const uint64_t rows = tensor.elements() / width;
     constexpr uint64_t kRowsPerTask = 256;
@@ -92,7 +92,7 @@ class Loader {
       std::lock_guard lock(mutex);
       status = std::move(s);
     });
-    drop(tensor);
+    file_.drop(tensor);
     return status;
   }
 
@@ -118,7 +118,7 @@ class Loader {
 
  private:
   struct Job {
-    const GgufTensor* tensor;
+    const StoredTensor* tensor;
     Matrix* matrix;
   };
 
@@ -143,16 +143,8 @@ class Loader {
       return damaged(file_.path() + ": tensor '" + job.tensor->name +
                      "' holds values that overflow float32");
     }
-    drop(*job.tensor);
+    file_.drop(*job.tensor);
     return ok_status();
-  }
-
-  void drop(const GgufTensor& tensor) {
-    if (file_.shard_count() == 0) return;
-    const MappedFile& shard = file_.shard(tensor.shard);
-    if (shard.bytes().empty()) return;
-    shard.drop(static_cast<size_t>(tensor.bytes.data() - shard.bytes().data()),
-               tensor.bytes.size());
   }
 
   const GgufFile& file_;
@@ -189,9 +181,9 @@ Status load_layer(Loader& loader, const ModelConfig& c, size_t index, LayerWeigh
 }
 
 // The vocabulary is the embedding's number of rows; keys that say otherwise lose.
-Result<const GgufTensor*> find_embedding(const GgufFile& file, ModelConfig& config) {
+Result<const StoredTensor*> find_embedding(const GgufFile& file, ModelConfig& config) {
   constexpr uint64_t kVocabularyMax = 1 << 24;
-  const GgufTensor* tensor = file.find_tensor("token_embd.weight");
+  const StoredTensor* tensor = file.find_tensor("token_embd.weight");
   if (tensor == nullptr) return damaged(file.path() + ": tensor 'token_embd.weight' is missing");
   if (tensor->shape.size() != 2 || tensor->shape[0] != config.hidden || tensor->shape[1] == 0 ||
       tensor->shape[1] > kVocabularyMax) {

@@ -31,7 +31,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;         // [hidden]
   Matrix head;                            // [vocabulary, hidden]
-  const GgufTensor* embedding = nullptr;  // read row by row from the file, as it is
+  const StoredTensor* embedding = nullptr;  // read row by row from the file, as it is
   Buffer memory;                          // all matrices
 };
 

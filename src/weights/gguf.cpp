@@ -93,12 +93,6 @@ Status check_member_of_set(const std::string& path, const gguf::Contents& conten
 
 }  // namespace
 
-uint64_t GgufTensor::elements() const {
-  uint64_t product = 1;
-  for (const uint64_t extent : shape) product *= extent;
-  return product;
-}
-
 Result<GgufFile> GgufFile::open(const std::string& path) {
   TRY_ASSIGN(MappedFile mapped, MappedFile::open(path));
   TRY_ASSIGN(gguf::Contents contents, gguf::parse_file(path, mapped.bytes()));
@@ -139,7 +133,7 @@ Status GgufFile::load_rest_of_set(uint64_t count) {
     if (!mapped.ok()) return mapped.status();
     TRY_ASSIGN(gguf::Contents contents, gguf::parse_file(path, mapped->bytes()));
     TRY(check_member_of_set(path, contents, index, count));
-    for (GgufTensor& tensor : contents.tensors) tensor.shard = index;
+    for (StoredTensor& tensor : contents.tensors) tensor.file = index;
     shards_.push_back(std::make_shared<const MappedFile>(std::move(*mapped)));
     TRY(add_tensors(std::move(contents.tensors)));
   }
@@ -151,14 +145,14 @@ Status GgufFile::load_rest_of_set(uint64_t count) {
                  gguf::grouped(tensors_.size()) + ": are they from different sets?");
 }
 
-Status GgufFile::add_tensors(std::vector<GgufTensor> tensors) {
+Status GgufFile::add_tensors(std::vector<StoredTensor> tensors) {
   if (tensors.size() > gguf::kTensorsMax - tensors_.size()) {
     return exhausted(path_ + ": the set has more than " + gguf::grouped(gguf::kTensorsMax) +
                      " tensors, which is the limit");
   }
-  for (GgufTensor& tensor : tensors) {
+  for (StoredTensor& tensor : tensors) {
     if (!tensor_index_.emplace(tensor.name, tensors_.size()).second) {
-      return damaged(shards_[tensor.shard]->path() + ": tensor " + gguf::quoted(tensor.name) +
+      return damaged(shards_[tensor.file]->path() + ": tensor " + gguf::quoted(tensor.name) +
                      " is also in another file of the set; each name may occur once");
     }
     tensors_.push_back(std::move(tensor));
@@ -171,13 +165,18 @@ uint32_t GgufFile::version() const { return version_; }
 const std::map<std::string, GgufValue, std::less<>>& GgufFile::metadata() const {
   return metadata_;
 }
-std::span<const GgufTensor> GgufFile::tensors() const { return tensors_; }
-size_t GgufFile::shard_count() const { return shards_.size(); }
+std::span<const StoredTensor> GgufFile::tensors() const { return tensors_; }
 bool GgufFile::has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
 
-const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
+const StoredTensor* GgufFile::find_tensor(std::string_view name) const {
   const auto found = tensor_index_.find(name);
   return found == tensor_index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void GgufFile::drop(const StoredTensor& tensor) const {
+  const MappedFile& file = *shards_[tensor.file];
+  if (file.bytes().empty()) return;  // parsed from memory
+  file.drop(static_cast<size_t>(tensor.bytes.data() - file.bytes().data()), tensor.bytes.size());
 }
 
 const MappedFile& GgufFile::shard(size_t index) const {
@@ -227,14 +226,14 @@ Result<std::vector<int64_t>> GgufFile::get_ints(std::string_view key) const {
   return gguf::to_ints(path_, key, *value);
 }
 
-Status GgufFile::validate_blocks(const GgufTensor& tensor, uint64_t first_element,
+Status GgufFile::validate_blocks(const StoredTensor& tensor, uint64_t first_element,
                                  uint64_t elements) const {
   const DTypeInfo& info = dtype_info(tensor.type);
   const size_t offset = row_bytes(tensor.type, first_element);
   CHECK(offset + row_bytes(tensor.type, elements) <= tensor.bytes.size());
   const auto bad = find_non_finite_block(tensor.type, tensor.bytes.data() + offset, elements);
   if (!bad) return ok_status();
-  const MappedFile& file = *shards_[tensor.shard];
+  const MappedFile& file = *shards_[tensor.file];
   const std::string& path = file.path().empty() ? path_ : file.path();
   std::string where = "block " + gguf::grouped(offset / info.block_bytes + *bad);
   if (!file.bytes().empty()) {

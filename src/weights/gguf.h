@@ -24,7 +24,7 @@
 
 #include "base/mapped_file.h"
 #include "base/status.h"
-#include "tensor/dtype.h"
+#include "weights/tensor_source.h"
 
 namespace kvikk {
 
@@ -52,17 +52,9 @@ struct GgufValue {
                                    // without its element type and count
 };
 
-struct GgufTensor {
-  std::string name;
-  DType type;
-  std::vector<uint64_t> shape;     // innermost (contiguous) dimension first, as the file has it
-  std::span<const uint8_t> bytes;  // in the mapped file
-  size_t shard = 0;                // index of the file of a split set that holds it
+using GgufTensor = StoredTensor;
 
-  uint64_t elements() const;
-};
-
-class GgufFile {
+class GgufFile final : public TensorSource {
  public:
   // Opens `path`, or the whole set if `path` is the first file of one. Reads no tensor data.
   // Errors: kNotFound (also a missing file of a set), kInvalidArgument (a later file of a set),
@@ -75,13 +67,17 @@ class GgufFile {
   // messages. Not for split sets. For tests and the fuzzer.
   static Result<GgufFile> parse(const std::string& name, std::span<const uint8_t> bytes);
 
-  const std::string& path() const;
+  const std::string& path() const override;
+  size_t file_count() const override { return shards_.size(); }
+  std::span<const StoredTensor> tensors() const override;
+  const StoredTensor* find_tensor(std::string_view name) const override;
+  Status validate_blocks(const StoredTensor& tensor, uint64_t first_element,
+                         uint64_t elements) const override;
+  void drop(const StoredTensor& tensor) const override;
+
   uint32_t version() const;
   const std::map<std::string, GgufValue, std::less<>>& metadata() const;
-  std::span<const GgufTensor> tensors() const;
-  const GgufTensor* find_tensor(std::string_view name) const;
   const MappedFile& shard(size_t index) const;  // empty when it was parsed from memory
-  size_t shard_count() const;
 
   bool has(std::string_view key) const;
   // Each returns kDamaged naming the file, the key, the type found and the type wanted, or that the
@@ -94,20 +90,15 @@ class GgufFile {
   Result<std::vector<float>> get_floats(std::string_view key) const;
   Result<std::vector<int64_t>> get_ints(std::string_view key) const;  // also bool arrays
 
-  // kDamaged if a scale (or an element of a float type) among `elements` from `first_element` of
-  // the tensor is NaN or infinite; says which block at which byte of which file. Both are whole
-  // blocks. Costs a look at every scale, so call it on what is read anyway.
-  Status validate_blocks(const GgufTensor& tensor, uint64_t first_element, uint64_t elements) const;
-
  private:
   Result<const GgufValue*> find_value(std::string_view key) const;
   Status load_rest_of_set(uint64_t count);
-  Status add_tensors(std::vector<GgufTensor> tensors);
+  Status add_tensors(std::vector<StoredTensor> tensors);
 
   std::string path_;
   std::vector<std::shared_ptr<const MappedFile>> shards_;
   std::map<std::string, GgufValue, std::less<>> metadata_;
-  std::vector<GgufTensor> tensors_;
+  std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t, std::less<>> tensor_index_;
   uint32_t version_ = 0;
 };

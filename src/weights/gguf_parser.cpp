@@ -56,8 +56,8 @@ class Parser {
   Status read_name(const std::string& what, uint64_t bytes_max, std::string& name);
   Status read_alignment();
   Status read_tensor(uint64_t index);
-  Status read_shape(GgufTensor& tensor);
-  Status tensor_bytes(const GgufTensor& tensor, uint64_t& bytes) const;
+  Status read_shape(StoredTensor& tensor);
+  Status tensor_bytes(const StoredTensor& tensor, uint64_t& bytes) const;
   Status place_tensors();
   Status past_end(size_t tensor, uint64_t end, uint64_t file_end, bool in_sequence) const;
   Status check_overlaps() const;
@@ -250,7 +250,7 @@ Status Parser::read_alignment() {
 }
 
 Status Parser::read_tensor(uint64_t index) {
-  GgufTensor tensor;
+  StoredTensor tensor;
   TRY(read_name("tensor " + grouped(index + 1) + " of " + grouped(tensor_count_),
                 kTensorNameBytesMax, tensor.name));
   TRY(read_shape(tensor));
@@ -276,7 +276,7 @@ Status Parser::read_tensor(uint64_t index) {
   return ok_status();
 }
 
-Status Parser::read_shape(GgufTensor& tensor) {
+Status Parser::read_shape(StoredTensor& tensor) {
   const uint64_t start = at_;
   uint32_t dimensions = 0;
   if (!take(dimensions)) return ends_in("the shape of tensor " + quoted(tensor.name));
@@ -297,7 +297,7 @@ Status Parser::read_shape(GgufTensor& tensor) {
 }
 
 // Sets `bytes` to the size of the tensor's data.
-Status Parser::tensor_bytes(const GgufTensor& tensor, uint64_t& bytes) const {
+Status Parser::tensor_bytes(const StoredTensor& tensor, uint64_t& bytes) const {
   const DTypeInfo& info = dtype_info(tensor.type);
   if (tensor.shape[0] % info.block_elements != 0) {
     return damage("tensor " + quoted(tensor.name) + " of type " + info.name + " has rows of " +
@@ -324,7 +324,7 @@ Status Parser::place_tensors() {
   std::vector<uint64_t> sizes(contents_.tensors.size());
   uint64_t file_end = data_start;  // where the file would end if it were whole
   for (size_t i = 0; i < contents_.tensors.size(); ++i) {
-    const GgufTensor& tensor = contents_.tensors[i];
+    const StoredTensor& tensor = contents_.tensors[i];
     TRY(tensor_bytes(tensor, sizes[i]));
     if (offsets_[i] % alignment_ != 0) {
       return damage("tensor " + quoted(tensor.name) + " has the offset " + grouped(offsets_[i]) +
@@ -362,15 +362,15 @@ Status Parser::past_end(size_t tensor, uint64_t end, uint64_t file_end, bool in_
 }
 
 Status Parser::check_overlaps() const {
-  std::vector<const GgufTensor*> by_place;
+  std::vector<const StoredTensor*> by_place;
   by_place.reserve(contents_.tensors.size());
-  for (const GgufTensor& tensor : contents_.tensors) by_place.push_back(&tensor);
-  std::sort(by_place.begin(), by_place.end(), [](const GgufTensor* a, const GgufTensor* b) {
+  for (const StoredTensor& tensor : contents_.tensors) by_place.push_back(&tensor);
+  std::sort(by_place.begin(), by_place.end(), [](const StoredTensor* a, const StoredTensor* b) {
     return a->bytes.data() < b->bytes.data();
   });
   for (size_t i = 1; i < by_place.size(); ++i) {
-    const GgufTensor& before = *by_place[i - 1];
-    const GgufTensor& after = *by_place[i];
+    const StoredTensor& before = *by_place[i - 1];
+    const StoredTensor& after = *by_place[i];
     if (after.bytes.data() < before.bytes.data() + before.bytes.size()) {
       const auto start = static_cast<uint64_t>(after.bytes.data() - bytes_.data());
       return damage("tensors " + quoted(before.name) + " and " + quoted(after.name) +
@@ -383,7 +383,7 @@ Status Parser::check_overlaps() const {
 Status Parser::check_names_differ() const {
   std::vector<std::string_view> names;
   names.reserve(contents_.tensors.size());
-  for (const GgufTensor& tensor : contents_.tensors) names.push_back(tensor.name);
+  for (const StoredTensor& tensor : contents_.tensors) names.push_back(tensor.name);
   std::sort(names.begin(), names.end());
   const auto twin = std::adjacent_find(names.begin(), names.end());
   if (twin == names.end()) return ok_status();

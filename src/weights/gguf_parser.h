@@ -32,7 +32,7 @@ inline constexpr uint64_t kFileBytesMax = uint64_t{1} << 56;
 struct Contents {
   uint32_t version = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
-  std::vector<GgufTensor> tensors;
+  std::vector<StoredTensor> tensors;
 };
 
 // Reads header, metadata and tensor table; every span of the result lies inside `bytes`. `path`

@@ -22,7 +22,7 @@ std::span<const uint8_t> as_bytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-float element(const GgufTensor& tensor, size_t index) {
+float element(const StoredTensor& tensor, size_t index) {
   float value;
   std::memcpy(&value, tensor.bytes.data() + index * sizeof value, sizeof value);
   return value;
@@ -89,11 +89,11 @@ TEST_F(GgufValues, AMissingKeyIsNamed) {
 }
 
 TEST_F(GgufValues, TensorsLieWhereTheAlignmentPutsThem) {
-  const GgufTensor* small = file.find_tensor("small");
+  const StoredTensor* small = file.find_tensor("small");
   ASSERT_NE(small, nullptr);
   EXPECT_EQ(small->shape, (std::vector<uint64_t>{3}));
   EXPECT_EQ(small->bytes.size(), 12u);
-  const GgufTensor* padded = file.find_tensor("after.padding");
+  const StoredTensor* padded = file.find_tensor("after.padding");
   ASSERT_NE(padded, nullptr);
   EXPECT_EQ(padded->shape, (std::vector<uint64_t>{4, 3, 2}));  // innermost first
   EXPECT_EQ(padded->elements(), 24u);
@@ -201,15 +201,15 @@ class GgufSplit : public ::testing::Test {
 TEST_F(GgufSplit, TheFirstFileOpensTheSet) {
   const auto file = GgufFile::open(path(1));
   ASSERT_TRUE(file.ok()) << file.status().message();
-  EXPECT_EQ(file->shard_count(), 3u);
+  EXPECT_EQ(file->file_count(), 3u);
   EXPECT_EQ(*file->get_uint("test.block_count"), 5u);
   ASSERT_EQ(file->tensors().size(), 5u);
   for (size_t i = 0; i < 5; ++i) {
-    const GgufTensor* tensor = file->find_tensor("blk." + std::to_string(i) + ".weight");
+    const StoredTensor* tensor = file->find_tensor("blk." + std::to_string(i) + ".weight");
     ASSERT_NE(tensor, nullptr);
-    EXPECT_EQ(tensor->shard, i / 2);
+    EXPECT_EQ(tensor->file, i / 2);
     EXPECT_EQ(element(*tensor, 7), static_cast<float>(i));
-    const auto whole = file->shard(tensor->shard).bytes();
+    const auto whole = file->shard(tensor->file).bytes();
     EXPECT_GE(tensor->bytes.data(), whole.data());
     EXPECT_LE(tensor->bytes.data() + tensor->bytes.size(), whole.data() + whole.size());
   }

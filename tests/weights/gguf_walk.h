@@ -24,7 +24,7 @@ inline size_t walk_gguf(const GgufFile& file) {
     if (const auto list = file.get_ints(key); list.ok()) sum += list->size();
   }
   std::vector<float> row;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const StoredTensor& tensor : file.tensors()) {
     sum += file.find_tensor(tensor.name) == &tensor;
     sum += file.validate_blocks(tensor, 0, tensor.elements()).ok();
     const uint64_t rows = tensor.elements() / tensor.shape[0];
