@@ -31,7 +31,7 @@ size_t memory_line(const std::string& key) {
 }
 
 const char* best_level(const CpuFeatures& features) {
-  if (features.amx_int8) return "amx";
+  if (features.amx) return "amx";
   if (features.avx512_vnni) return "avx512";
   return features.avx2 ? "avx2" : "scalar";
 }

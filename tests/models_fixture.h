@@ -29,7 +29,7 @@ inline std::vector<CpuFeatures> levels_here() {
   std::vector<CpuFeatures> levels = {CpuFeatures{}};
   if (here.avx2) levels.push_back({true, false, false});
   if (here.avx512_vnni) levels.push_back({true, true, false});
-  if (here.amx_int8) levels.push_back({true, true, true});
+  if (here.amx) levels.push_back({true, true, true});
   return levels;
 }
 

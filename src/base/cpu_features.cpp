@@ -58,8 +58,8 @@ CpuFeatures detect_cpu_features() {
   const bool vl = bit(leaf7.ebx, 31), vbmi = bit(leaf7.ecx, 1), vnni = bit(leaf7.ecx, 11);
   const bool bf16 = bit(leaf7_1.eax, 5);
   features.avx512_vnni = f && dq && bw && vl && vbmi && vnni && bf16;
-  const bool amx = bit(leaf7.edx, 24) && bit(leaf7.edx, 25);
-  features.amx_int8 =
+  const bool amx = bit(leaf7.edx, 22) && bit(leaf7.edx, 24) && bit(leaf7.edx, 25);
+  features.amx =
       features.avx512_vnni && amx && (xcr0 & kTileState) == kTileState && request_amx_permission();
   return features;
 }

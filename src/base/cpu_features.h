@@ -8,7 +8,7 @@ namespace kvikk {
 struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA, F16C
   bool avx512_vnni = false;  // AVX-512 F/BW/DQ/VL/VBMI with VNNI and BF16
-  bool amx_int8 = false;     // AMX tiles with int8, and the permission to use them
+  bool amx = false;          // AMX tiles with int8 and bf16, and the permission to use them
 };
 
 CpuFeatures detect_cpu_features();

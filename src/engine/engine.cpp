@@ -46,7 +46,7 @@ Result<CpuFeatures> choose_features(const std::string& level) {
       {"scalar", {false, false, false}, true},
       {"avx2", {true, false, false}, here.avx2},
       {"avx512", {true, true, false}, here.avx512_vnni},
-      {"amx", {true, true, true}, here.amx_int8},
+      {"amx", {true, true, true}, here.amx},
   };
   if (level.empty()) return here;
   std::string usable;

@@ -6,11 +6,14 @@
 // the next group. On Sapphire Rapids the two hardly overlap, so a product costs the sum of its
 // tile loads, dot, tile store and three or four vector operations for each row.
 
+#include "kernels/amx_tiles.h"
 #include "kernels/avx512_matmul.h"
 #include "kernels/avx512_unpack.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::amx {
+
+void fill_attend(Kernels& kernels);  // amx_attend.cpp
 
 namespace {
 
@@ -18,37 +21,6 @@ using namespace avx512;  // NOLINT: the formats, internal to this file
 
 // The tile registers, twice each so that consecutive products do not wait for one another.
 constexpr int kC = 0, kA = 2, kB = 4;
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t column_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// In assembly: g++ 12 declares 8 of the 64 bytes as read, and no memory for tile loads.
-void load_config(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
-
-void release_tiles() { asm volatile("tilerelease"); }
-
-template <int kTile>
-inline void load_tile(const void* from, size_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
-}
-
-template <int kTile>
-inline void store_tile(void* to) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
-               :
-               : "r"(to), "r"(size_t{64}), "i"(kTile)
-               : "memory");
-}
-
-template <int kTile>
-inline void zero_tile() {
-  asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
-}
 
 template <int kSum, int kRows, int kColumns>
 inline void multiply_tiles() {
@@ -94,7 +66,7 @@ inline void finish_step(Scratch<F>& s, size_t step, const ActivationRows& x, __m
   const float* const sums = x.weighted_sums + g * kBlock;
   const __m512 scale = _mm512_load_ps(s.w.scales[g][step % F::kParts][0]);
   const __m512 minimum = F::kHasMin ? _mm512_load_ps(s.w.minimums[g][0]) : scale;
-  store_tile<kC + kSet>(s.dots[kSet]);
+  store_tile<kC + kSet>(s.dots[kSet], kLine);
 #pragma GCC unroll 16
   for (size_t r = 0; r < kBlock; ++r) {
     f[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(s.dots[kSet][r])),
@@ -149,6 +121,7 @@ void matmul(const MatmulArgs& args) {
 
 void fill(Kernels& kernels) {
   kernels.level = "amx";
+  fill_attend(kernels);
   const auto set = [&](PanelFormat format, void (*entry)(const MatmulArgs&)) {
     kernels.matmul[static_cast<size_t>(format)] = entry;
   };

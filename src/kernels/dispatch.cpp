@@ -10,7 +10,7 @@ Kernels make_kernels(const CpuFeatures& features) {
 #if defined(__x86_64__)
   if (features.avx2) avx2::fill(kernels);
   if (features.avx512_vnni) avx512::fill(kernels);
-  if (features.amx_int8) amx::fill(kernels);
+  if (features.amx) amx::fill(kernels);
 #else
   static_cast<void>(features);
 #endif

@@ -97,7 +97,7 @@ struct AttendArgs {
 };
 
 inline constexpr size_t attend_scratch_bytes(size_t rows, size_t head_dim) {
-  return rows * (head_dim * 8 + kPageTokens * 8 + 64) + 4096;
+  return (rows + 15) / 16 * 16 * (head_dim * 8 + kPageTokens * 8 + 64) + 16384;
 }
 
 struct Kernels {

@@ -40,12 +40,12 @@ TEST(CpuFeatures, AgreesWithTheKernel) {
                                    "avx512_vnni", "avx512_bf16"});
   EXPECT_EQ(features.avx2, avx2);
   EXPECT_EQ(features.avx512_vnni, avx512);
-  EXPECT_TRUE(!features.amx_int8 || (avx512 && has({"amx_tile", "amx_int8"})));
+  EXPECT_TRUE(!features.amx || (avx512 && has({"amx_tile", "amx_int8", "amx_bf16"})));
 }
 #else
 TEST(CpuFeatures, AnotherProcessorHasNone) {
   const CpuFeatures features = detect_cpu_features();
-  EXPECT_FALSE(features.avx2 || features.avx512_vnni || features.amx_int8);
+  EXPECT_FALSE(features.avx2 || features.avx512_vnni || features.amx);
 }
 #endif
 

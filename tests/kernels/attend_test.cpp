@@ -5,7 +5,8 @@
 // error of some 2^-24 x sum |q k| (the order of the sum differs), which the exponential turns into
 // the same relative error of a weight; the exponential itself and the sums add some 1e-6. So an
 // output may be off by (2e-6 + 2^-22 x sum |q k|) x (weighted mean of |v|). Rounding the keys and
-// values to bfloat16, done before, is worth 2^-9: about 1000 times more.
+// values to bfloat16, done before, is worth 2^-9: about 1000 times more. AMX has a tolerance of its
+// own, below.
 
 #include <gtest/gtest.h>
 
@@ -153,8 +154,21 @@ Partial attend(const Kernels& level, const Cache& cache, const Rows& rows, size_
   return out;
 }
 
-// The largest error of a row's output over its tolerance (see the top), from a float64 softmax.
-double worst_error(const Cache& cache, const Rows& rows, size_t row, const Partial& got) {
+// Relative to the sizes of the terms: of a weighted sum of values, and of a score.
+struct Tolerance {
+  double values = 2e-6;
+  double scores = 0x1p-22;
+};
+
+// The tile unit multiplies two bfloat16 parts of each query and weight: a rest of 2^-17 stays.
+Tolerance tolerance_of(const Kernels& level, KvFormat format) {
+  const bool in_parts = std::string(level.level) == "amx" && format == KvFormat::kBF16;
+  return in_parts ? Tolerance{1e-5, 0x1p-19} : Tolerance{};
+}
+
+// The largest error of a row's output over its tolerance, from a float64 softmax.
+double worst_error(const Cache& cache, const Rows& rows, size_t row, const Partial& got,
+                   const Tolerance& allowed) {
   const size_t head_dim = cache.head_dim();
   const size_t begin = std::max<size_t>(rows.visible_begin[row], rows.first) - rows.first;
   const size_t end = rows.visible_end[row] - rows.first;
@@ -186,18 +200,18 @@ double worst_error(const Cache& cache, const Rows& rows, size_t row, const Parti
   double worst = 0.0;
   for (size_t d = 0; d < head_dim; ++d) {
     const double value = static_cast<double>(got.acc[row * head_dim + d]) / got.sum[row];
-    const double tolerance = (2e-6 + 0x1p-22 * magnitude) * size[d] / sum;
+    const double tolerance = (allowed.values + allowed.scores * magnitude) * size[d] / sum;
     const double error = std::fabs(value - out[d] / sum) / tolerance;
     worst = std::max(worst, std::isnan(error) ? 1e9 : error);
   }
-  return std::max(worst, std::fabs(got.max[row] - largest) / (1e-5 + 0x1p-22 * magnitude));
+  return std::max(worst, std::fabs(got.max[row] - largest) / (1e-5 + allowed.scores * magnitude));
 }
 
 void expect_close(const Cache& cache, const Rows& rows, const std::string& what) {
   for (const Kernels& level : kernel_levels()) {
     const Partial got = attend(level, cache, rows, 0, rows.rows);
     for (size_t r = 0; r < rows.rows; ++r) {
-      ASSERT_LE(worst_error(cache, rows, r, got), 1.0)
+      ASSERT_LE(worst_error(cache, rows, r, got, tolerance_of(level, cache.format())), 1.0)
           << level.level << " " << what << " row " << r << " of " << rows.rows;
     }
   }
@@ -285,7 +299,8 @@ TEST(Attend, ARowThatSeesNothingYetIsEmpty) {
         EXPECT_EQ(got.sum[r], 0.0f) << level.level;
         for (size_t d = 0; d < 80; ++d) ASSERT_EQ(got.acc[r * 80 + d], 0.0f) << level.level;
       }
-      for (const size_t r : {0u, 1u, 2u}) EXPECT_LE(worst_error(cache, rows, r, got), 1.0);
+      for (const size_t r : {0u, 1u, 2u})
+        EXPECT_LE(worst_error(cache, rows, r, got, tolerance_of(level, cache.format())), 1.0);
       for (size_t r = 0; r < 5; ++r) {
         const Partial alone = attend(level, cache, rows, r, 1);
         EXPECT_TRUE(same_row(alone, 0, got, r, 80)) << level.level << " row " << r;
@@ -349,7 +364,8 @@ TEST(Attend, NotANumberStaysVisible) {
       rows.queries[4 * 64 + 17] = kNaN;
       Partial got = attend(level, cache, rows, 0, 9);
       EXPECT_TRUE(std::isnan(got.sum[4])) << level.level;
-      EXPECT_LE(worst_error(cache, rows, 3, got), 1.0) << level.level;
+      EXPECT_LE(worst_error(cache, rows, 3, got, tolerance_of(level, cache.format())), 1.0)
+          << level.level;
       for (const size_t token : {0u, 63u, 70u}) {  // a bad key shows in every row's sum
         Cache bad(format, 64, 2, 19);
         bad.set_token(token, kNaN, 1.0f);

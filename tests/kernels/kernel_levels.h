@@ -23,8 +23,8 @@ inline std::vector<Kernels> kernel_levels() {
     features.avx512_vnni = true;
     levels.push_back(make_kernels(features));
   }
-  if (machine.amx_int8) {
-    features.amx_int8 = true;
+  if (machine.amx) {
+    features.amx = true;
     levels.push_back(make_kernels(features));
   }
   return levels;

@@ -1,0 +1,81 @@
+#pragma once
+// Scores of a page to softmax weights, for the attention kernels of AVX-512 and AMX.
+
+#include <immintrin.h>
+
+#include "kernels/kernels.h"
+
+namespace kvikk::avx512 {
+
+void attend_bf16(const AttendArgs& args);  // avx512_attend.cpp
+
+namespace {
+
+constexpr size_t kLanes = 16;
+constexpr float kNothingVisible = -1e30f;
+
+// e^x for x <= 0 with a relative error of about 1.5e-7 + 1.5e-8 |x|; exactly 1 for 0, exactly 0
+// below -110; NaN stays NaN.
+__m512 exp_f32(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x);
+  const __m512 log2e = _mm512_set1_ps(1.4426950216293335f);
+  const __m512 magic = _mm512_set1_ps(12582912.0f);  // 1.5 x 2^23: adding it rounds to an integer
+  const __m512 whole = _mm512_sub_ps(_mm512_fmadd_ps(x, log2e, magic), magic);
+  const __m512 f = _mm512_fmsub_ps(x, log2e, whole);
+  // 2^f on [-1/2, 1/2], minimax in relative error with the constant term fixed to 1.
+  __m512 p = _mm512_set1_ps(0.001326472731307149f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.009671512991189957f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.05550733581185341f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24022242426872253f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6931470036506653f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, whole);
+}
+
+// Bit t: the row sees token t of the page.
+uint64_t visible_tokens(size_t position, size_t begin, size_t end) {
+  const size_t first = begin > position ? begin - position : 0;
+  const size_t last = end > position ? end - position : 0;
+  if (first >= kPageTokens || first >= last) return 0;
+  const uint64_t from_first = ~uint64_t{0} << first;
+  return last >= kPageTokens ? from_first : from_first & ~(~uint64_t{0} << last);
+}
+
+// The largest lane in every lane.
+__m512 max_of_lanes(__m512 v) {
+  v = _mm512_max_ps(v, _mm512_shuffle_f32x4(v, v, 0x4e));
+  v = _mm512_max_ps(v, _mm512_shuffle_f32x4(v, v, 0xb1));
+  v = _mm512_max_ps(v, _mm512_permute_ps(v, 0x4e));
+  return _mm512_max_ps(v, _mm512_permute_ps(v, 0xb1));
+}
+
+// Scores of one row to weights. Takes the row's maximum so far, in every lane, and returns the new
+// one; `sum` gets the weights' sum by lanes.
+__m512 weigh_row(float* weights, uint64_t visible, __m512 max, __m512& sum) {
+  __m512 s[4];
+#pragma GCC unroll 4
+  for (size_t b = 0; b < 4; ++b) s[b] = _mm512_loadu_ps(weights + b * kLanes);
+  if (visible != ~uint64_t{0}) {
+    const __m512 invisible = _mm512_set1_ps(-__builtin_inff());  // weight exactly 0
+#pragma GCC unroll 4
+    for (size_t b = 0; b < 4; ++b) {
+      const __mmask16 mask = static_cast<__mmask16>(visible >> (b * kLanes));
+      s[b] = _mm512_mask_mov_ps(invisible, mask, s[b]);
+    }
+  }
+  // The maximum so far stays second: a NaN score leaves it alone and shows in the weight.
+  const __m512 low = _mm512_max_ps(s[1], _mm512_max_ps(s[0], max));
+  const __m512 high = _mm512_max_ps(s[3], _mm512_max_ps(s[2], max));
+  max = max_of_lanes(_mm512_max_ps(low, high));
+#pragma GCC unroll 4
+  for (size_t b = 0; b < 4; ++b) {
+    s[b] = exp_f32(_mm512_sub_ps(s[b], max));
+    _mm512_storeu_ps(weights + b * kLanes, s[b]);
+  }
+  sum = _mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3]));
+  return max;
+}
+
+}  // namespace
+
+}  // namespace kvikk::avx512
