@@ -2,6 +2,7 @@
 #include "models/vocabulary.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -88,6 +89,24 @@ Result<std::optional<std::string>> read_chat_template(const GgufFile& file) {
   if (!file.has(kChatTemplate)) return std::optional<std::string>();
   TRY_ASSIGN(std::string text, file.get_string(kChatTemplate));
   return std::optional<std::string>(std::move(text));
+}
+
+Result<Tokenizer> read_tokenizer(const GgufFile& file) {
+  TRY_ASSIGN(VocabularyData data, read_vocabulary(file));
+  return Tokenizer::create(std::move(data));
+}
+
+Result<std::optional<Tokenizer>> read_folder_tokenizer(const std::string& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    if (std::filesystem::exists(folder + "/" + name)) {
+      return unsupported(folder + "/" + name + ": is not supported");
+    }
+  }
+  return std::optional<Tokenizer>();
+}
+
+Result<std::optional<std::string>> read_folder_chat_template(const std::string&) {
+  return std::optional<std::string>();
 }
 
 }  // namespace kvikk
