@@ -32,6 +32,42 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run_erased(Entry entry, void* context) {
+  if (log_ == nullptr) {
+    run_phase(entry, context);
+  } else {
+    run_logged(entry, context);
+  }
+}
+
+void ThreadPool::run_logged(Entry entry, void* context) {
+  struct Logged {
+    Entry entry;
+    void* context;
+    PhaseLog* log;
+  } logged = {entry, context, log_};
+  log_->begin(label_);
+  run_phase(
+      [](void* l, int thread) {
+        const Logged& inner = *static_cast<Logged*>(l);
+        inner.log->work_begins(thread);
+        inner.entry(inner.context, thread);
+        inner.log->work_ends(thread);
+      },
+      &logged);
+  log_->end();
+}
+
+void ThreadPool::log_begin_alone() {
+  log_->begin(label_);
+  log_->work_begins(0);
+}
+
+void ThreadPool::log_end_alone() {
+  log_->work_ends(0);
+  log_->end();
+}
+
+void ThreadPool::run_phase(Entry entry, void* context) {
   entry_ = entry;
   context_ = context;
   running_.store(threads_ - 1, std::memory_order_relaxed);

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/phase_log.h"
+
 namespace kvikk {
 
 class ThreadPool {
@@ -22,6 +24,11 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return threads_; }
+
+  // Names the phases that follow, for a log. `name` must live on.
+  void label(const char* name) { label_ = name; }
+  // Records the coming phases in `log`, or none. The log must live until it is taken off.
+  void set_log(PhaseLog* log) { log_ = log; }
 
   // Calls f(thread) once on each thread, thread in [0, size()), and returns when all are done.
   template <class F>
@@ -37,7 +44,9 @@ class ThreadPool {
   void parallel_for(size_t count, F&& f) {
     if (count == 0) return;
     if (threads_ == 1 || count == 1) {
+      if (log_ != nullptr) log_begin_alone();
       for (size_t i = 0; i < count; ++i) f(i, 0);
+      if (log_ != nullptr) log_end_alone();
       return;
     }
     next_.store(0, std::memory_order_relaxed);
@@ -52,12 +61,18 @@ class ThreadPool {
  private:
   using Entry = void (*)(void* context, int thread);
   void run_erased(Entry entry, void* context);
+  void run_logged(Entry entry, void* context);
+  void run_phase(Entry entry, void* context);
+  void log_begin_alone();
+  void log_end_alone();
   void work(int thread);
 
   int threads_;
   std::vector<std::thread> workers_;
   Entry entry_ = nullptr;
   void* context_ = nullptr;
+  const char* label_ = "";
+  PhaseLog* log_ = nullptr;
   bool stop_ = false;
   alignas(128) std::atomic<uint32_t> phase_{0};  // odd or even: a new value starts a phase
   alignas(128) std::atomic<int> running_{0};     // workers that have not finished this phase

@@ -14,6 +14,7 @@
 namespace kvikk::amx {
 
 void fill_attend(Kernels& kernels);  // amx_attend.cpp
+void fill_peak(Kernels& kernels);    // amx_peak.cpp
 
 namespace {
 
@@ -122,6 +123,7 @@ void matmul(const MatmulArgs& args) {
 void fill(Kernels& kernels) {
   kernels.level = "amx";
   fill_attend(kernels);
+  fill_peak(kernels);
   const auto set = [&](PanelFormat format, void (*entry)(const MatmulArgs&)) {
     kernels.matmul[static_cast<size_t>(format)] = entry;
   };

@@ -4,16 +4,18 @@
 
 namespace kvikk::avx2 {
 
-// In avx2_matmul.cpp, avx2_attend.cpp and avx2_rows.cpp.
+// In avx2_matmul.cpp, avx2_attend.cpp, avx2_rows.cpp and avx2_peak.cpp.
 void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
 void fill_rows(Kernels& kernels);
+void fill_peak(Kernels& kernels);
 
 void fill(Kernels& kernels) {
   kernels.level = "avx2";
   fill_matmul(kernels);
   fill_attend(kernels);
   fill_rows(kernels);
+  fill_peak(kernels);
 }
 
 }  // namespace kvikk::avx2

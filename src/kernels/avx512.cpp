@@ -5,16 +5,18 @@
 
 namespace kvikk::avx512 {
 
-// In avx512_matmul.cpp, avx512_attend.cpp and avx512_rows.cpp.
+// In avx512_matmul.cpp, avx512_attend.cpp, avx512_rows.cpp and avx512_peak.cpp.
 void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
 void fill_rows(Kernels& kernels);
+void fill_peak(Kernels& kernels);
 
 void fill(Kernels& kernels) {
   kernels.level = "avx512";
   fill_matmul(kernels);
   fill_attend(kernels);
   fill_rows(kernels);
+  fill_peak(kernels);
 }
 
 }  // namespace kvikk::avx512

@@ -125,6 +125,11 @@ struct Kernels {
   void (*store_kv[2])(uint8_t* page, size_t slot, const float* key, const float* value,
                       size_t head_dim) = {};
   void (*attend[2])(const AttendArgs& args) = {};  // index: KvFormat
+
+  // The machine's limits, for benchmarks: `iterations` times as many independent multiply-adds as
+  // the units can hold, on registers alone. Return the operations done, two for a multiply-add.
+  uint64_t (*peak_int8)(uint64_t iterations) = nullptr;  // 8-bit products, 32-bit sums
+  uint64_t (*peak_bf16)(uint64_t iterations) = nullptr;  // bfloat16 products, float32 sums
 };
 
 // The kernels for `features`: each level overwrites what it improves, no entry is ever null.

@@ -9,9 +9,10 @@
 
 namespace kvikk::scalar {
 
-// In scalar_matmul.cpp and scalar_attend.cpp.
+// In scalar_matmul.cpp, scalar_attend.cpp and scalar_peak.cpp.
 void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
+void fill_peak(Kernels& kernels);
 
 namespace {
 
@@ -104,6 +105,7 @@ void fill(Kernels& kernels) {
   kernels.rope[static_cast<size_t>(RopeStyle::kPairs)] = rope_pairs;
   fill_matmul(kernels);
   fill_attend(kernels);
+  fill_peak(kernels);
 }
 
 }  // namespace kvikk::scalar

@@ -64,6 +64,39 @@ TEST(ThreadPool, WakesAfterItWentToSleep) {
   }
 }
 
+TEST(ThreadPool, ALogSaysWhoWorkedWhen) {
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    PhaseLog log(threads, 3);
+    pool.parallel_for(8, [](size_t, int) {});
+    pool.set_log(&log);
+    pool.label("first");
+    pool.run([](int) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+    pool.label("second");
+    pool.parallel_for(8, [](size_t, int) {});
+    pool.parallel_for(1, [](size_t, int) {});  // on the calling thread alone
+    EXPECT_TRUE(log.full());
+    pool.parallel_for(8, [](size_t, int) {});  // finds the log full
+    pool.set_log(nullptr);
+    pool.run([](int) {});
+    ASSERT_EQ(log.phases().size(), 3u);
+    EXPECT_STREQ(log.phases()[0].label, "first");
+    EXPECT_STREQ(log.phases()[1].label, "second");
+    EXPECT_STREQ(log.phases()[2].label, "second");
+    for (int t = 0; t < threads; ++t) {
+      const PhaseLog::Piece piece = log.piece(0, t);
+      EXPECT_GE(piece.end - piece.begin, 2000000);
+      EXPECT_GE(piece.begin, log.phases()[0].begin);
+      EXPECT_LE(piece.end, log.phases()[0].end);
+      if (t > 0) {
+        EXPECT_EQ(log.piece(2, t).begin, log.piece(2, t).end);
+      }
+    }
+    EXPECT_LE(log.phases()[0].end, log.phases()[1].begin);
+    EXPECT_LE(log.piece(2, 0).begin, log.piece(2, 0).end);
+  }
+}
+
 TEST(ThreadPool, EndsWhetherItWorkedOrNot) {
   for (int i = 0; i < 50; ++i) {
     ThreadPool pool(3);
