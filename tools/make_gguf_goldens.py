@@ -29,6 +29,9 @@ SCALES = {
     Type.F32: None, Type.F16: None, Type.BF16: None, Type.Q8_0: [0], Type.Q4_0: [0],
     Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2],
     Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+    Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.MXFP4: [],
+    Type.IQ1_S: [0], Type.IQ1_M: [], Type.IQ2_XXS: [0], Type.IQ2_XS: [0], Type.IQ2_S: [0],
+    Type.IQ3_XXS: [0], Type.IQ3_S: [0], Type.TQ1_0: [52], Type.TQ2_0: [64],
 }
 # Scales at the edges: zeros, subnormals, the smallest and largest normal numbers.
 EDGES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00], dtype=np.uint16)
@@ -51,6 +54,10 @@ def rows_of(kind, random):
             pick = random.random(2 * blocks) < 0.4
             scales[pick] = random.choice(EDGES, pick.sum())
             data[:, at:at + 2] = scales[:, None].view(np.uint8)
+        if kind == Type.MXFP4:  # 255 is no number
+            data[:, 0] = np.minimum(data[:, 0], 254)
+        if kind == Type.IQ1_M:  # the scale's exponent begins in the last nibble: not all ones
+            data[:, 55] = np.where(data[:, 55] & 0x70 == 0x70, data[:, 55] & 0xBF, data[:, 55])
     return data.reshape(2, -1)
 
 

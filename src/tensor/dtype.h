@@ -19,7 +19,23 @@ enum class DType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
+  kIQ1_S,
+  kIQ1_M,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kTQ1_0,
+  kTQ2_0,
 };
+
+inline constexpr size_t kDTypeCount = static_cast<size_t>(DType::kTQ2_0) + 1;
 
 struct DTypeInfo {
   const char* name;       // as the field writes it: "Q4_K"

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "kernels/float16.h"
+#include "weights/integer_blocks.h"
 
 namespace kvikk {
 namespace {
@@ -126,6 +127,21 @@ void decode_q6_k(const uint8_t* block, float* target) {
   }
 }
 
+// 16 groups of 16 bit pairs; a scale byte holds the scale below and the minimum above.
+void decode_q2_k(const uint8_t* block, float* target) {
+  const uint8_t* pairs = block + 16;
+  const float d = load_half(block + 80);
+  const float m = load_half(block + 82);
+  for (int group = 0; group < 16; ++group) {
+    const float scale = d * static_cast<float>(block[group] & 15);
+    const float minimum = m * static_cast<float>(block[group] >> 4);
+    for (int e = group * 16; e < group * 16 + 16; ++e) {
+      const int q = pairs[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3;
+      target[e] = scale * static_cast<float>(q) - minimum;
+    }
+  }
+}
+
 using BlockDecoder = void (*)(const uint8_t* block, float* target);
 
 void decode_blocks(BlockDecoder decode, const DTypeInfo& info, const uint8_t* source, float* target,
@@ -134,6 +150,27 @@ void decode_blocks(BlockDecoder decode, const DTypeInfo& info, const uint8_t* so
     decode(source, target + i);
     source += info.block_bytes;
   }
+}
+
+void decode_integer_blocks(DType type, const uint8_t* source, float* target, size_t elements) {
+  const DTypeInfo& info = dtype_info(type);
+  IntegerBlock block;
+  for (size_t i = 0; i < elements; i += info.block_elements, source += info.block_bytes) {
+    decode_integer_block(type, source, block);
+    for (size_t e = 0; e < info.block_elements; ++e) {
+      const float scale = block.d * static_cast<float>(block.scales[e / 16]);
+      target[i + e] = scale * static_cast<float>(block.codes[e]);
+    }
+  }
+}
+
+bool integer_blocks_finite(DType type, const uint8_t* source, size_t blocks) {
+  const size_t stride = dtype_info(type).block_bytes;
+  bool finite = true;
+  for (size_t b = 0; b < blocks; ++b) {
+    finite = integer_block_finite(type, source + b * stride) && finite;
+  }
+  return finite;
 }
 
 // Whether the float16 at `offset` of every block is finite, without a branch in the loop.
@@ -181,8 +218,12 @@ bool blocks_finite(DType type, const uint8_t* source, size_t blocks) {
       return halves_finite(source, stride, blocks) && halves_finite(source + 2, stride, blocks);
     case DType::kQ6_K:
       return halves_finite(source + 208, stride, blocks);
+    case DType::kQ2_K:
+      return halves_finite(source + 80, stride, blocks) &&
+             halves_finite(source + 82, stride, blocks);
+    default:
+      return integer_blocks_finite(type, source, blocks);
   }
-  return false;
 }
 
 }  // namespace
@@ -229,8 +270,11 @@ void dequantize_row(DType type, const uint8_t* source, float* target, size_t ele
       return decode_blocks(decode_q5_k, info, source, target, elements);
     case DType::kQ6_K:
       return decode_blocks(decode_q6_k, info, source, target, elements);
+    case DType::kQ2_K:
+      return decode_blocks(decode_q2_k, info, source, target, elements);
+    default:
+      return decode_integer_blocks(type, source, target, elements);
   }
-  CHECK(false);
 }
 
 std::optional<size_t> find_non_finite_block(DType type, const uint8_t* source, size_t elements) {

@@ -2,16 +2,20 @@
 // How each DType packs its elements: the byte layouts of GGUF blocks, and their exact values.
 //
 // d, m: float16. q: integers. A block of 32 (Q4_0 ... Q8_0) or 256 elements (the K types):
-//   Q8_0  d, int8 q[32]                       value = d * q
-//   Q4_0  d, 16 bytes of nibbles              value = d * (q - 8)     low nibbles hold 0..15,
-//   high 16..31 Q4_1  d, m, 16 bytes of nibbles           value = d * q + m Q5_0  d, fifth bits as
-//   u32, nibbles       value = d * (q - 16)    bit i belongs to element i Q5_1  d, m, fifth bits as
-//   u32, nibbles    value = d * q + m Q4_K  d, m, 12 bytes of 6-bit scales and minimums, 128 bytes
-//   of nibbles
-//         8 groups of 32: value = (d * scale) * q - (m * minimum)
+//   Q8_0  d, int8 q[32]: d * q
+//   Q4_0  d, 16 bytes of nibbles, low nibbles for elements 0..15, high for 16..31: d * (q - 8)
+//   Q4_1  d, m, nibbles: d * q + m
+//   Q5_0  d, fifth bits as u32 (bit i belongs to element i), nibbles: d * (q - 16)
+//   Q5_1  d, m, fifth bits as u32, nibbles: d * q + m
+//   Q4_K  d, m, 12 bytes of 6-bit scales and minimums, 128 bytes of nibbles;
+//         8 groups of 32: (d * scale) * q - (m * minimum)
 //   Q5_K  like Q4_K, with 32 bytes of fifth bits before the nibbles: bit g of byte i is element i
-//   of group g Q6_K  128 bytes of nibbles, 64 bytes of high bit pairs, int8 scales[16], d
-//         16 groups of 16: value = (d * scale) * (q - 32)
+//         of group g
+//   Q6_K  128 bytes of nibbles, 64 bytes of high bit pairs, int8 scales[16], d;
+//         16 groups of 16: (d * scale) * (q - 32)
+//   Q2_K  scale and minimum nibbles [16], 64 bytes of bit pairs, d, m;
+//         16 groups of 16: (d * scale) * q - (m * minimum)
+// The other types are in integer_blocks.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +26,7 @@
 namespace kvikk {
 
 // Decodes `elements` (a whole number of blocks) from `source` to float32, exactly: value = scale *
-// integer
-// (+ minimum), each product rounded once as the format defines it.
+// integer (+ minimum), each product rounded once as the format defines it.
 void dequantize_row(DType type, const uint8_t* source, float* target, size_t elements);
 
 // The index of the first block of `source` that holds a scale (or, in the float types, an element)

@@ -24,36 +24,36 @@ constexpr TypeRow kTypes[] = {
     {"Q5_1", DType::kQ5_1},
     {"Q8_0", DType::kQ8_0},  // 6
     {"Q8_1", {}},
-    {"Q2_K", {}},
-    {"Q3_K", {}},  // 9
+    {"Q2_K", DType::kQ2_K},
+    {"Q3_K", DType::kQ3_K},  // 9
     {"Q4_K", DType::kQ4_K},
     {"Q5_K", DType::kQ5_K},
     {"Q6_K", DType::kQ6_K},  // 12
     {"Q8_K", {}},
-    {"IQ2_XXS", {}},
-    {"IQ2_XS", {}},  // 15
-    {"IQ3_XXS", {}},
-    {"IQ1_S", {}},
-    {"IQ4_NL", {}},  // 18
-    {"IQ3_S", {}},
-    {"IQ2_S", {}},
-    {"IQ4_XS", {}},  // 21
+    {"IQ2_XXS", DType::kIQ2_XXS},
+    {"IQ2_XS", DType::kIQ2_XS},  // 15
+    {"IQ3_XXS", DType::kIQ3_XXS},
+    {"IQ1_S", DType::kIQ1_S},
+    {"IQ4_NL", DType::kIQ4_NL},  // 18
+    {"IQ3_S", DType::kIQ3_S},
+    {"IQ2_S", DType::kIQ2_S},
+    {"IQ4_XS", DType::kIQ4_XS},  // 21
     {"I8", {}},
     {"I16", {}},
     {"I32", {}},  // 24
     {"I64", {}},
     {"F64", {}},
-    {"IQ1_M", {}},  // 27
+    {"IQ1_M", DType::kIQ1_M},  // 27
     {"BF16", DType::kBF16},
     {"Q4_0_4_4", {}},
     {"Q4_0_4_8", {}},  // 30
     {"Q4_0_8_8", {}},
-    {"TQ1_0", {}},
-    {"TQ2_0", {}},  // 33
+    {"TQ1_0", DType::kTQ1_0},
+    {"TQ2_0", DType::kTQ2_0},  // 33
     {"IQ4_NL_4_4", {}},
     {"IQ4_NL_4_8", {}},
     {"IQ4_NL_8_8", {}},  // 36
-    {"MXFP4", {}},
+    {"MXFP4", DType::kMXFP4},
     {"NVFP4", {}},
     {"Q1_0", {}},  // 39
 };

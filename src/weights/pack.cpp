@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "weights/block_formats.h"
+#include "weights/transcode.h"
 
 namespace kvikk {
 
@@ -183,6 +184,19 @@ bool pack_half_width(const uint8_t* const* rows, size_t k, bool paired, unsigned
   return finite;
 }
 
+bool pack_transcoded(DType type, const uint8_t* const* rows, size_t k, uint8_t* panel) {
+  const DType resident = resident_type(type);
+  const size_t bytes = row_bytes(resident, k);
+  std::vector<uint8_t> memory(bytes * kPanelRows);
+  const uint8_t* transcoded[kPanelRows] = {};
+  for (size_t lane = 0; lane < kPanelRows; ++lane) {
+    if (rows[lane] == nullptr) continue;
+    transcode_row(type, rows[lane], memory.data() + lane * bytes, k);
+    transcoded[lane] = memory.data() + lane * bytes;
+  }
+  return pack_panel(resident, transcoded, k, panel);
+}
+
 }  // namespace
 
 PanelFormat panel_format_of(DType type) {
@@ -209,9 +223,9 @@ PanelFormat panel_format_of(DType type) {
       return PanelFormat::kQ5K;
     case DType::kQ6_K:
       return PanelFormat::kQ6K;
+    default:
+      return panel_format_of(resident_type(type));
   }
-  CHECK(false);
-  return PanelFormat::kF32;
 }
 
 bool pack_panel(DType type, const uint8_t* const* rows, size_t k, uint8_t* panel) {
@@ -238,9 +252,9 @@ bool pack_panel(DType type, const uint8_t* const* rows, size_t k, uint8_t* panel
       return pack_k45<true>(rows, k, panel);
     case DType::kQ6_K:
       return pack_q6k(rows, k, panel);
+    default:
+      return pack_transcoded(type, rows, k, panel);
   }
-  CHECK(false);
-  return false;
 }
 
 bool pack_panel_f32(DType type, const uint8_t* const* rows, size_t k, uint8_t* panel) {

@@ -1,6 +1,7 @@
 #pragma once
 // Repacks the rows of a tensor, as the file stores them, into the panels that kernels read
-// (panels.h). The same integers and the same scales, in another order: nothing is rounded.
+// (panels.h). The same integers and the same scales, in another order: nothing is rounded, except
+// in the types that have no panel format of their own (transcode.h says what that costs).
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace kvikk {
 
-// The panel format that holds `type` without loss.
+// The panel format that holds `type`.
 PanelFormat panel_format_of(DType type);
 
 // Packs 16 rows of k elements into one panel of panel_format_of(type). rows[i] = nullptr is a row

@@ -45,7 +45,7 @@ void expect_golden_values(const std::string& name) {
     at += values.size();
   }
   EXPECT_EQ(at, expected.size());
-  EXPECT_EQ(file->tensors().size(), 11u);
+  EXPECT_EQ(file->tensors().size(), kDTypeCount);
 }
 
 TEST(BlockFormats, EveryTypeDecodesBitForBit) { expect_golden_values("types.gguf"); }
@@ -78,6 +78,20 @@ TEST(BlockFormats, FindsTheBlockWithANonFiniteScale) {
       {DType::kQ5_K, 0, halves},
       {DType::kQ5_K, 2, halves},
       {DType::kQ6_K, 208, halves},
+      {DType::kQ2_K, 80, halves},
+      {DType::kQ2_K, 82, halves},
+      {DType::kQ3_K, 108, halves},
+      {DType::kIQ4_NL, 0, halves},
+      {DType::kIQ4_XS, 0, halves},
+      {DType::kMXFP4, 0, {0x00FF, 0xFFFF}},  // the first byte is the exponent
+      {DType::kIQ1_S, 0, halves},
+      {DType::kIQ2_XXS, 0, halves},
+      {DType::kIQ2_XS, 0, halves},
+      {DType::kIQ2_S, 0, halves},
+      {DType::kIQ3_XXS, 0, halves},
+      {DType::kIQ3_S, 0, halves},
+      {DType::kTQ1_0, 52, halves},
+      {DType::kTQ2_0, 64, halves},
       {DType::kBF16, 0, {0x7F80, 0xFF80, 0x7FC0}},
       {DType::kF32, 2, {0x7F80, 0xFF80, 0x7FC0}},  // the high half of the element
   };
@@ -96,6 +110,14 @@ TEST(BlockFormats, FindsTheBlockWithANonFiniteScale) {
       }
     }
   }
+}
+
+TEST(BlockFormats, TheScatteredScaleOfIq1M) {
+  std::vector<uint8_t> block(dtype_info(DType::kIQ1_M).block_bytes, 0x77);
+  block[53] = 0xC7;  // bits 8 .. 11 of d, then 12 .. 15: an exponent of ones
+  EXPECT_EQ(find_non_finite_block(DType::kIQ1_M, block.data(), 256), 0u);
+  block[53] = 0x47;
+  EXPECT_FALSE(find_non_finite_block(DType::kIQ1_M, block.data(), 256).has_value());
 }
 
 TEST(BlockFormats, QuantizedBytesMayHaveAnyValue) {

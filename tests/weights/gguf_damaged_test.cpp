@@ -15,6 +15,7 @@
 #include "weights/gguf.h"
 #include "weights/gguf_builder.h"
 #include "weights/gguf_walk.h"
+#include "weights/temp_folder.h"
 
 namespace kvikk {
 namespace {
@@ -76,15 +77,14 @@ TEST(GgufDamaged, OtherKindsOfFileAreRecognized) {
 }
 
 TEST(GgufDamaged, FoldersPipesAndDevicesAreRefused) {
-  const std::string pipe = ::testing::TempDir() + "kvikk_gguf_pipe";
-  std::filesystem::remove(pipe);
+  const TempFolder folder;
+  const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {::testing::TempDir(), pipe, std::string("/dev/zero")}) {
     const Status status = GgufFile::open(path).status();
     EXPECT_EQ(status.code(), StatusCode::kIo);
     EXPECT_EQ(status.message(), path + ": is not a regular file");
   }
-  std::filesystem::remove(pipe);
   EXPECT_EQ(GgufFile::open("/no/such.gguf").status().code(), StatusCode::kNotFound);
 }
 
@@ -295,10 +295,12 @@ TEST(GgufDamaged, RowsThatAreNotWholeBlocks) {
 
 TEST(GgufDamaged, TypesThatCannotBeRead) {
   GgufBuilder known;
-  known.tensor("blk.0.x", {256}, 16, std::string(66, '\0'));
+  known.tensor("blk.0.x", {256}, 40, std::string(144, '\0'));
   expect_refused(known.build(), StatusCode::kUnsupported,
-                 {"tensor 'blk.0.x' has type IQ2_XXS, which is not supported; supported: F32, F16, "
-                  "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16"});
+                 {"tensor 'blk.0.x' has type NVFP4, which is not supported; supported: F32, F16, "
+                  "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, "
+                  "IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16, TQ1_0, TQ2_0, "
+                  "MXFP4"});
   GgufBuilder unknown;
   unknown.tensor("blk.0.x", {256}, 1000, std::string(66, '\0'));
   expect_damaged(unknown, {"type number 1,000", "at byte", "supported: F32"});

@@ -12,6 +12,7 @@
 
 #include "weights/gguf_builder.h"
 #include "weights/gguf_walk.h"
+#include "weights/temp_folder.h"
 
 namespace kvikk {
 namespace {
@@ -161,7 +162,8 @@ size_t resident_bytes() {
 
 // A model of a gigabyte (a file with a hole) opens as quickly as a small one: no tensor is touched.
 TEST(Gguf, OpeningReadsNoTensorData) {
-  const std::string path = ::testing::TempDir() + "kvikk_gguf_large.gguf";
+  const TempFolder folder;
+  const std::string path = folder.file("large.gguf");
   GgufBuilder builder;
   builder.tensor_at(0, "large", {1 << 14, 1 << 14}, 0, "");
   std::ofstream(path, std::ios::binary) << builder.build();
@@ -171,20 +173,13 @@ TEST(Gguf, OpeningReadsNoTensorData) {
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->tensors()[0].bytes.size(), size_t{1} << 30);
   EXPECT_LT(resident_bytes() - before, size_t{1} << 22);
-  std::filesystem::remove(path);
 }
 
 class GgufSplit : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              (std::string("kvikk_split_") +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
     for (int i = 1; i <= 3; ++i) std::filesystem::copy(kFolder + name(i), path(i));
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   static std::string name(int number) {
     return "split-0000" + std::to_string(number) + "-of-00003.gguf";
@@ -195,7 +190,8 @@ class GgufSplit : public ::testing::Test {
     return file.ok() ? "" : file.status().message();
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  const std::filesystem::path folder_ = temp_.path();
 };
 
 TEST_F(GgufSplit, TheFirstFileOpensTheSet) {
