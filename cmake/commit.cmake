@@ -2,7 +2,8 @@
 # Looked up at every build; the header is rewritten only when the answer changed, so that an
 # unchanged tree compiles nothing. Run as a script (-P) it does the look-up itself.
 if(CMAKE_SCRIPT_MODE_FILE)
-  execute_process(COMMAND git -C "${source}" describe --always --dirty --abbrev=12 --exclude=*
+  execute_process(COMMAND git -c "safe.directory=${source}" -C "${source}" describe --always
+                          --dirty --abbrev=12 --exclude=*
                   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(NOT commit)
     set(commit unknown)

@@ -9,8 +9,10 @@ trap 'echo >&2; say "stopped; the next start goes on from here"; exit 130' INT
 build=$root/build
 sources=(src include apps web cmake CMakeLists.txt CMakePresets.json packages.txt)
 
-# Prints the commit, or nothing where there is none.
-current_commit() { git -C "$root" rev-parse -q --verify HEAD 2>/dev/null; }
+# Prints the commit, or nothing where there is none; also where the folder is somebody else's.
+current_commit() {
+  git -c safe.directory="$root" -C "$root" rev-parse -q --verify HEAD 2>/dev/null
+}
 
 # Whether build/kvikk was built from the sources as they are. The stamp is as old as the start of
 # its build, so an edit during the build counts as newer; a removed file makes its folder newer.
@@ -125,7 +127,8 @@ build_release() {
       >"$build/configure.log" 2>&1 9>&- ||
       { cat "$build/configure.log" >&2; fail "cmake failed (its words are above)"; }
   fi
-  NINJA_STATUS="$self: building [%f/%t] " \
+  [ -f "$build/.stamp" ] || say "building; the first time takes some minutes"
+  NINJA_STATUS="$self: [%f/%t] " \
     cmake --build "$build" --target "$target" --parallel "$(build_jobs)" >&2 9>&- ||
     fail "the build failed (its words are above)"
   mv -- "$build/.stamp.new" "$build/.stamp"

@@ -52,7 +52,8 @@ class Documents(unittest.TestCase):
             for text in self.quoted(document):
                 if re.fullmatch(r"\w+::\w+", text):
                     name = text.split("::")[1]
-                    self.assertTrue(re.search(rf"\b{name}\(", self.code), f"{document} names {text}")
+                    found = re.search(rf"\b{name}\(", self.code)
+                    self.assertTrue(found, f"{document} names {text}")
 
     def test_the_table_of_layers(self):
         rows = re.findall(r"^\| (\d) \| `(src/\w+)/` \|", read("docs/architecture.md"), re.M)
