@@ -111,6 +111,15 @@ build_jobs() {
   echo $((cores > 0 ? cores : 1))
 }
 
+# Says so when a disk that the build writes to is nearly full.
+full_disk() {
+  local folder free
+  for folder in "$build" "${TMPDIR:-/tmp}"; do
+    free=$(df -Pk -- "$folder" 2>/dev/null | awk 'NR == 2 {print int($4 / 1000)}')
+    [ "${free:-100}" -ge 100 ] || printf '\n  Only %s MB are free in %s.' "$free" "$folder"
+  done
+}
+
 # Builds build_release TARGET with -DKVIKK_TESTS=ON or OFF; the caller holds the lock.
 build_release() {
   local target=$1 tests=$2 fresh=() configured
@@ -125,11 +134,11 @@ build_release() {
     say "configuring"
     (cd -- "$root" && cmake "${fresh[@]}" --preset release -DKVIKK_TESTS="$tests") \
       >"$build/configure.log" 2>&1 9>&- ||
-      { cat "$build/configure.log" >&2; fail "cmake failed (its words are above)"; }
+      { cat "$build/configure.log" >&2; fail "cmake failed (its words are above)$(full_disk)"; }
   fi
   [ -f "$build/.stamp" ] || say "building; the first time takes some minutes"
   NINJA_STATUS="$self: [%f/%t] " \
     cmake --build "$build" --target "$target" --parallel "$(build_jobs)" >&2 9>&- ||
-    fail "the build failed (its words are above)"
+    fail "the build failed (its words are above)$(full_disk)"
   mv -- "$build/.stamp.new" "$build/.stamp"
 }

@@ -13,7 +13,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # The real programs that the scripts may use; nothing else is in PATH.
-REAL = ("awk basename bash cat chmod cut dirname env find flock git grep head mkdir mv nproc "
+REAL = ("awk basename bash cat chmod cut df dirname env find flock git grep head mkdir mv nproc "
         "readlink sed sh sleep sort touch tr").split()
 
 STAND_INS = {
@@ -272,6 +272,15 @@ class Launcher(unittest.TestCase):
         self.assertIn("the build failed", err)
         os.remove(fails)
         self.assertEqual(self.run_it("x")[:2], (0, "<x>\n"))
+
+    def test_a_full_disk_is_named(self):
+        self.write("build-fails", "")
+        self.assertNotIn("free in", self.run_it("x")[2])
+        os.remove(os.path.join(self.bin, "df"))
+        os.chmod(self.write("bin/df", "#!/bin/sh\necho Header; echo d 9 9 3210 99% /\n"), 0o755)
+        code, _, err = self.run_it("x")
+        self.assertEqual(code, 1)
+        self.assertIn(f"Only 3 MB are free in {self.repository}/build.", err)
 
     def test_interrupt_during_the_build(self):
         slow = self.write("build-seconds", "30")
