@@ -325,7 +325,7 @@ class Launcher(unittest.TestCase):
         self.assertEqual(len(self.calls("cmake")), 1, "configured once")
         self.assertNotIn("large", self.calls("ctest")[0])
         self.forget_calls()
-        self.run_it("--quick", "-R", "Gguf", script="test")
+        self.run_it("-R", "Gguf", "--quick", script="test")
         self.assertIn("^(large|builds)$", self.calls("ctest")[0])
         self.assertTrue(self.calls("ctest")[0].endswith("-R Gguf"))
         self.forget_calls()
