@@ -207,7 +207,8 @@ std::string Command::help(bool all) const {
   }
   out += "      --config FILE.json any of these options, as {\"top_k\": 20}; flags go first\n";
   if (hidden > 0) {
-    out += "      --help-all         also the " + std::to_string(hidden) + " rarer options\n";
+    out += "      --help-all         also the " + std::to_string(hidden) +
+           (hidden == 1 ? " rarer option\n" : " rarer options\n");
   }
   out += "\nexamples:\n";
   for (const std::string& example : text_.examples) out += "  " + example + "\n";

@@ -56,7 +56,8 @@ Result<const CatalogEntry*> find_entry(const std::string& name) {
   }
   const std::string near = nearest(name, known);
   return not_found("there is no model '" + name + "'" +
-                   (near.empty() ? "" : "; did you mean '" + near + "'?") + " Known are " + list);
+                   (near.empty() ? "; known" : "; did you mean '" + near + "'? Known") + " are " +
+                   list);
 }
 
 }  // namespace

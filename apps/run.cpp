@@ -26,7 +26,7 @@ struct RunOptions {
   void visit(V&& v) {
     v(system, "system", 0, 1 << 20, "instructions that come before the prompt");
     v(raw, "raw", false, true, "continue the prompt as it is, without the chat template");
-    v(special, "special", false, true, "with --raw: <|names|> of control tokens become them");
+    v(special, "special", false, true, "with --raw: text that names a control token becomes it");
   }
 };
 
