@@ -36,6 +36,7 @@ LAYERS = {
 
 LINES_MAX = {".cpp": 600, ".h": 200}
 LINE_CHARACTERS_MAX = 100
+FUNCTION_LINES_MAX = 80  # the aim is 70
 CODE = (".cpp", ".h")
 TEXT = CODE + (".md", ".txt", ".py", ".sh", ".cmake", ".json")
 SCRIPTS = ("kvikk", "test", ".ci/run")
@@ -49,6 +50,7 @@ KERNEL_HEADERS = {"bit", "cmath", "cstddef", "cstdint", "cstring", "immintrin.h"
 SPEAKS = re.compile(
     r"\bstd::(?:cout|cerr|clog|v?printf|puts|putchar|exit|quick_exit|abort|terminate)\b"
     r"|\b(?:stdout|stderr)\b|(?<![\w:.>])(?:v?printf|puts|exit|abort)\(")
+NO_FUNCTION = re.compile(r"(namespace|struct|class|enum|union|template)\b|[^(]*=")
 CHECK_HEADER = "src/base/check.h"
 
 # What the repository must not say, and why. Written so that this file does not match itself.
@@ -131,6 +133,22 @@ def check_size(path, text):
                 yield f"{path}:{number}: {len(line)} characters, at most {LINE_CHARACTERS_MAX}"
 
 
+def check_functions(path, text):
+    """Lengths of functions that begin at the left margin, as clang-format lays them out: what lies
+    between a line that begins with a word and a closing brace at the margin."""
+    if GENERATED.search(text[:2000]):
+        return
+    start = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line[:1].isalpha():
+            start = None if NO_FUNCTION.match(line) else number
+        elif line == "}" and start is not None:
+            if number - start + 1 > FUNCTION_LINES_MAX:
+                yield (f"{path}:{start}: a function of {number - start + 1} lines, "
+                       f"at most {FUNCTION_LINES_MAX}")
+            start = None
+
+
 def check_words(path, text):
     for number, line in enumerate(text.split("\n"), 1):
         for pattern, why in WORDS:
@@ -155,6 +173,7 @@ def check_file(path, text):
         yield from check_includes(path, text)
         yield from check_first_lines(path, text)
         yield from check_speech(path, text)
+        yield from check_functions(path, text)
     elif path.startswith(("src/", "include/", "apps/")):
         yield f"{path}: a source file is a .cpp or a .h"
     yield from check_size(path, text)

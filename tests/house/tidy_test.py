@@ -98,6 +98,18 @@ class Files(unittest.TestCase):
         for text in ("::_exit(1);", "std::snprintf(b, 9, x);", "child.exit(1);", "// exit(1)"):
             self.assertEqual(findings("src/kv/a.cpp", text + "\n"), [], text)
 
+    def test_function_length(self):
+        body = "  int a;\n" * 77
+        short = f"Status f(int a,\n         int b) {{\n{body}}}\n"
+        self.assertEqual(findings("src/base/a.cpp", short), [])
+        self.assertEqual(findings("src/base/a.cpp", short * 3), [])
+        long = short.replace(body, body + "  int b;\n")
+        found = findings("src/base/a.cpp", "namespace kvikk {\n" + long + "}  // namespace kvikk\n")
+        self.assertEqual(found, ["src/base/a.cpp:2: a function of 81 lines, at most 80"])
+        for start in ("struct S {", "constexpr int kTable[] = {", "namespace {", "enum class E {"):
+            end = "};\n" if "k" in start or "S" in start or "E" in start else "}\n"
+            self.assertEqual(findings("src/base/a.cpp", start + "\n" + body * 2 + end), [])
+
     def test_line_length(self):
         self.assertEqual(findings("src/base/a.cpp", "/" * 100 + "\n"), [])
         self.assertIn(":1: 101 characters", findings("src/base/a.cpp", "/" * 101 + "\n")[0])
