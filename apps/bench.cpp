@@ -6,6 +6,7 @@
 
 #include "bench_measure.h"
 #include "bench_plot.h"
+#include "bench_profile.h"
 #include "json_text.h"
 #include "kvikk_commit.h"
 #include "machine.h"
@@ -16,16 +17,16 @@
 namespace kvikk {
 namespace {
 
-constexpr size_t kBandwidthBytes = size_t{512} << 20;
-
 struct BenchOutput {
   bool json = false;
   std::string plot;
+  std::string profile;
 
   template <class V>
   void visit(V&& v) {
     v(json, "json", false, true, "one JSON document instead of the table");
     v(plot, "plot", 0, 4096, "also draw speed over depth into this SVG file");
+    v(profile, "profile", 0, 4096, "also show where the time goes, and write this trace file");
   }
 };
 
@@ -39,13 +40,19 @@ struct Report {
   int threads = 0;
   double load_seconds = 0;
   size_t peak_rss_bytes = 0;
-  double bandwidth = 0;
+  double bandwidth = 0;  // GB/s, median of those measured beside the results
+  double int8_gops = 0;
+  double bf16_gflops = 0;
+  std::vector<Profile> profiles;
   bool complete = false;
 };
+
+double percent_of_limit(const BenchResult& r) { return 100.0 * r.median / r.limit; }
 
 nlohmann::ordered_json report_json(Report& report) {
   std::lock_guard lock(report.mutex);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  nlohmann::ordered_json profiles_json;
   for (const BenchResult& r : report.results) {
     results.push_back({{"kind", r.kind},
                        {"depth", r.depth},
@@ -54,9 +61,15 @@ nlohmann::ordered_json report_json(Report& report) {
                        {"min", r.min},
                        {"max", r.max},
                        {"kv", report.kv},
-                       {"threads", report.threads}});
+                       {"threads", report.threads},
+                       {"limit_tokens_per_second", r.limit},
+                       {"percent_of_limit", percent_of_limit(r)},
+                       {"limited_by", r.limited_by_memory ? "memory" : "arithmetic"},
+                       {"bandwidth_gb_per_second", r.bandwidth}});
     if (r.kind == "rows") results.back()["rows"] = r.rows;
   }
+  if (!report.profiles.empty()) profiles_json = nlohmann::ordered_json::array();
+  for (const Profile& profile : report.profiles) profiles_json.push_back(profile_json(profile));
   const Machine machine = describe_machine();
   nlohmann::ordered_json json = {
       {"model", report.model},
@@ -64,7 +77,10 @@ nlohmann::ordered_json report_json(Report& report) {
       {"load_seconds", report.load_seconds},
       {"peak_rss_bytes", report.complete ? report.peak_rss_bytes : peak_memory_bytes()}};
   if (report.complete) json["bandwidth_gb_per_second"] = report.bandwidth;
+  json["int8_gops"] = report.int8_gops;
+  json["bf16_gflops"] = report.bf16_gflops;
   if (!report.complete) json["interrupted"] = true;
+  if (!profiles_json.is_null()) json["profiles"] = profiles_json;
   json["cpu_level"] = report.level;
   json["machine"] = {{"cpu", machine.cpu},
                      {"cores", machine.cores},
@@ -86,7 +102,7 @@ std::string setting(const Report& report) {
 
 std::string table_head(const Report& report) {
   return setting(report) + ", loaded in " + seconds_text(report.load_seconds) + "\n\n" +
-         "kind          depth   tokens     tok/s       min       max\n";
+         "kind          depth   tokens     tok/s       min       max   of limit\n";
 }
 
 std::string table_line(const BenchResult& r) {
@@ -94,12 +110,18 @@ std::string table_line(const BenchResult& r) {
   name.resize(10, ' ');
   return name + right(count_text(r.depth), 9) + right(count_text(r.tokens), 9) +
          right(rate_text(r.median), 10) + right(rate_text(r.min), 10) +
-         right(rate_text(r.max), 10) + "\n";
+         right(rate_text(r.max), 10) + right(rate_text(percent_of_limit(r)), 6) +
+         (r.limited_by_memory ? "% memory" : "% arithmetic") + "\n";
 }
 
 std::string table_foot(const Report& report) {
-  return "\npeak memory " + bytes_text(report.peak_rss_bytes) + ", memory is read at " +
-         rate_text(report.bandwidth) + " GB/s\n";
+  std::string profiles;
+  for (const Profile& profile : report.profiles) profiles += profile_table(profile);
+  return profiles + "\npeak memory " + bytes_text(report.peak_rss_bytes) + "; this machine reads " +
+         rate_text(report.bandwidth) + " GB/s and computes " + rate_text(report.int8_gops) +
+         " GOP/s in int8, " + rate_text(report.bf16_gflops) +
+         " GFLOP/s in bf16.\nThe limit is the time to read what a step needs, or to compute it, "
+         "whichever is longer.\n";
 }
 
 int32_t largest(const std::vector<int32_t>& values) {
@@ -121,22 +143,60 @@ Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
   return ok_status();
 }
 
-Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, Report& report, bool json) {
-  if (!json) TRY(shell.print(table_head(report)));
-  BenchSession session(engine, [&shell] { return shell.go_on(); });
+// A prefill and some steps of decoding, at the largest depth; the trace goes to `path`.
+Status profile_steps(Shell& shell, const BenchPlan& plan, Engine& engine, BenchSession& session,
+                     const std::string& path, std::vector<Profile>& profiles) {
+  constexpr size_t kPhasesMax = size_t{1} << 18;
+  constexpr int32_t kDecodeSteps = 16;
+  TRY_ASSIGN(OutputFile file, OutputFile::open(path));
+  const int threads = engine.compute().threads();
+  PhaseLog prefill(threads, kPhasesMax);
+  PhaseLog decode(threads, kPhasesMax);
+  const int32_t tokens = largest(plan.prefill);
+  const int32_t steps = std::min(plan.decode, kDecodeSteps);
+  if (tokens > 0) {
+    TRY(session.log_prefill(static_cast<size_t>(tokens), prefill));
+    profiles.push_back(summarize("prefill", prefill, 1));
+  }
+  if (steps > 0) {
+    TRY(session.log_decode(static_cast<size_t>(steps), decode));
+    profiles.push_back(summarize("decode", decode, static_cast<size_t>(steps)));
+  }
+  if (prefill.full() || decode.full()) shell.note("the profile holds the beginning only");
+  TRY(file.write(trace_json({{"prefill", &prefill}, {"decode", &decode}})));
+  return file.close();
+}
+
+Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, const BenchOutput& output,
+                 Report& report) {
+  const size_t load_peak = peak_memory_bytes();
+  if (!output.json) TRY(shell.print(table_head(report)));
+  TRY_ASSIGN(MachineLimits limits,
+             MachineLimits::measure(engine.compute().kernels(), engine.compute().pool()));
+  {
+    std::lock_guard lock(report.mutex);
+    report.int8_gops = limits.int8_gops();
+    report.bf16_gflops = limits.bf16_gflops();
+  }
+  BenchSession session(engine, limits, [&shell] { return shell.go_on(); });
   TRY(session.run(plan, [&](const BenchResult& result) {
     {
       std::lock_guard lock(report.mutex);
       report.results.push_back(result);
     }
-    return json ? ok_status() : shell.print(table_line(result));
+    return output.json ? ok_status() : shell.print(table_line(result));
   }));
-  const size_t peak = peak_memory_bytes();  // before the probe takes memory of its own
-  TRY_ASSIGN(const double bandwidth,
-             measure_bandwidth_gb_per_second(engine.compute().pool(), kBandwidthBytes));
+  std::vector<Profile> profiles;
+  if (!output.profile.empty()) {
+    TRY(profile_steps(shell, plan, engine, session, output.profile, profiles));
+  }
+  const size_t peak = peak_memory_bytes() - MachineLimits::kProbeBytes;
+  std::vector<double> bandwidths = {limits.measure_bandwidth(engine.compute().pool())};
   std::lock_guard lock(report.mutex);
-  report.peak_rss_bytes = peak;
-  report.bandwidth = bandwidth;
+  for (const BenchResult& r : report.results) bandwidths.push_back(r.bandwidth);
+  report.profiles = std::move(profiles);
+  report.peak_rss_bytes = std::max(peak, load_peak);
+  report.bandwidth = median_of(std::move(bandwidths));
   report.complete = true;
   return ok_status();
 }
@@ -180,7 +240,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
     const LastWords words(shell.interrupts(), [&] {
       if (output.json) static_cast<void>(shell.print(json_line(report_json(report))).ok());
     });
-    return run_bench(shell, plan, *loaded.engine, report, output.json);
+    return run_bench(shell, plan, *loaded.engine, output, report);
   }();
   if (!status.ok() && status.code() != StatusCode::kCancelled) return status;
   TRY(shell.print(output.json       ? json_line(report_json(report))

@@ -5,25 +5,19 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/buffer.h"
-
 namespace kvikk {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kWarmUpTokens = 64;
-constexpr int kBandwidthPasses = 7;
-constexpr size_t kStreams = 4;  // one alone does not use all that a core can read
+constexpr int kBandwidthPasses = 5;
+constexpr int kPeakPasses = 5;
+constexpr double kPeakSeconds = 0.005;  // of a pass
+constexpr size_t kStreams = 4;          // one alone does not use all that a core can read
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
 }
 
 // Sums `count` words at each of kStreams places, `stride` words apart.
@@ -39,7 +33,69 @@ uint64_t read_streams(const uint64_t* words, size_t count, size_t stride) {
   return total;
 }
 
+double seconds_of(ThreadPool& pool, uint64_t (*peak)(uint64_t), uint64_t iterations,
+                  uint64_t& operations) {
+  std::atomic<uint64_t> sum{0};
+  const auto start = Clock::now();
+  pool.run([&](int) { sum += peak(iterations); });
+  operations = sum.load();
+  return seconds_since(start);
+}
+
+// 10^9 operations a second on all threads, the best of some passes: what disturbs only ever takes.
+double best_peak_rate(ThreadPool& pool, uint64_t (*peak)(uint64_t iterations)) {
+  uint64_t operations = 0;
+  uint64_t iterations = 1024;
+  // Twice, because a pass may have been held up by others.
+  while (seconds_of(pool, peak, iterations, operations) < kPeakSeconds ||
+         seconds_of(pool, peak, iterations, operations) < kPeakSeconds) {
+    iterations *= 2;
+  }
+  double best = 0;
+  for (int pass = 0; pass < kPeakPasses; ++pass) {
+    const double seconds = seconds_of(pool, peak, iterations, operations);
+    best = std::max(best, static_cast<double>(operations) / seconds / 1e9);
+  }
+  return best;
+}
+
 }  // namespace
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2.0;
+}
+
+Result<MachineLimits> MachineLimits::measure(const Kernels& kernels, ThreadPool& pool) {
+  MachineLimits limits;
+  TRY_ASSIGN(limits.probe_, Buffer::allocate(kProbeBytes));
+  const size_t part = kProbeBytes / static_cast<size_t>(pool.size());
+  pool.run([&](int thread) {  // each thread's part lies where that thread first wrote
+    std::memset(limits.probe_.data() + static_cast<size_t>(thread) * part, 1, part);
+  });
+  limits.int8_gops_ = best_peak_rate(pool, kernels.peak_int8);
+  limits.bf16_gflops_ = best_peak_rate(pool, kernels.peak_bf16);
+  return limits;
+}
+
+double MachineLimits::measure_bandwidth(ThreadPool& pool) {
+  const size_t threads = static_cast<size_t>(pool.size());
+  const size_t stride = kProbeBytes / threads / kStreams / sizeof(uint64_t) / 8 * 8;
+  const size_t part = stride * kStreams;  // words of one thread
+  std::atomic<uint64_t> sum{0};           // so that the reads are not left out
+  std::vector<double> rates;
+  for (int pass = 0; pass < kBandwidthPasses; ++pass) {
+    const auto start = Clock::now();
+    pool.run([&](int thread) {
+      const uint64_t* words = probe_.as<uint64_t>() + static_cast<size_t>(thread) * part;
+      sum += read_streams(words, stride, stride);
+    });
+    rates.push_back(static_cast<double>(part * threads * sizeof(uint64_t)) / seconds_since(start) /
+                    1e9);
+  }
+  return median_of(rates);
+}
 
 TokenId BenchSession::any_token() {
   return static_cast<TokenId>(random_() % engine_.config().vocabulary);
@@ -100,6 +156,8 @@ Status BenchSession::fill(size_t depth) {
 Result<BenchResult> BenchSession::measure(BenchResult what, int32_t repeat,
                                           const std::function<Status()>& run) {
   std::vector<double> rates;
+  what.bandwidth = limits_.measure_bandwidth(engine_.compute().pool());
+  const Work before = engine_.compute().work();
   for (int32_t i = 0; i < repeat; ++i) {
     const auto start = Clock::now();
     TRY(run());
@@ -108,7 +166,22 @@ Result<BenchResult> BenchSession::measure(BenchResult what, int32_t repeat,
   what.median = median_of(rates);
   what.min = *std::min_element(rates.begin(), rates.end());
   what.max = *std::max_element(rates.begin(), rates.end());
+  set_limit(before, rates.size(), what);
   return what;
+}
+
+// The work of one run could be done in the time to read its bytes, or to do its operations,
+// whichever takes longer.
+void BenchSession::set_limit(const Work& before, size_t runs, BenchResult& what) const {
+  const Work& now = engine_.compute().work();
+  const auto per_run = [&](uint64_t Work::*field) {
+    return static_cast<double>(now.*field - before.*field) / static_cast<double>(runs) / 1e9;
+  };
+  const double memory = per_run(&Work::bytes) / what.bandwidth;
+  const double arithmetic = per_run(&Work::int8_operations) / limits_.int8_gops() +
+                            per_run(&Work::float_operations) / limits_.bf16_gflops();
+  what.limited_by_memory = memory >= arithmetic;
+  what.limit = static_cast<double>(what.tokens) / std::max(memory, arithmetic);
 }
 
 Status BenchSession::measure_prefill(const BenchPlan& plan, size_t depth,
@@ -145,6 +218,27 @@ Status BenchSession::measure_rows(const char* kind, const BenchPlan& plan, size_
   return take(std::move(result));
 }
 
+Status BenchSession::log_prefill(size_t tokens, PhaseLog& log) {
+  SequenceKv kv = base_.fork();
+  ThreadPool& pool = engine_.compute().pool();
+  pool.set_log(&log);
+  const Status status = prefill(kv, tokens);
+  pool.set_log(nullptr);
+  return status;
+}
+
+Status BenchSession::log_decode(size_t steps, PhaseLog& log) {
+  std::vector<Row> rows;
+  rows.push_back({base_.fork(), any_token()});
+  ThreadPool& pool = engine_.compute().pool();
+  TRY(decode_step(rows));  // brings the caches back to decoding
+  pool.set_log(&log);
+  Status status;
+  for (size_t i = 0; i < steps && status.ok(); ++i) status = decode_step(rows);
+  pool.set_log(nullptr);
+  return status;
+}
+
 Status BenchSession::run(const BenchPlan& plan, const std::function<Status(BenchResult)>& take) {
   {
     SequenceKv warm = base_.fork();
@@ -164,29 +258,6 @@ Status BenchSession::run(const BenchPlan& plan, const std::function<Status(Bench
     }
   }
   return ok_status();
-}
-
-Result<double> measure_bandwidth_gb_per_second(ThreadPool& pool, size_t bytes) {
-  TRY_ASSIGN(Buffer buffer, Buffer::allocate(bytes));
-  const size_t threads = static_cast<size_t>(pool.size());
-  const size_t stride = bytes / threads / kStreams / sizeof(uint64_t) / 8 * 8;
-  const size_t part = stride * kStreams;  // words of one thread
-  pool.run([&](int thread) {
-    uint8_t* begin = buffer.data() + static_cast<size_t>(thread) * part * sizeof(uint64_t);
-    std::memset(begin, 1, part * sizeof(uint64_t));
-  });
-  std::atomic<uint64_t> sum{0};  // so that the reads are not left out
-  std::vector<double> rates;
-  for (int pass = 0; pass < kBandwidthPasses; ++pass) {
-    const auto start = Clock::now();
-    pool.run([&](int thread) {
-      const uint64_t* words = buffer.as<uint64_t>() + static_cast<size_t>(thread) * part;
-      sum += read_streams(words, stride, stride);
-    });
-    rates.push_back(static_cast<double>(part * threads * sizeof(uint64_t)) / seconds_since(start) /
-                    1e9);
-  }
-  return median_of(rates);
 }
 
 }  // namespace kvikk

@@ -44,8 +44,28 @@ void Attention::plan(std::span<const Span> spans, size_t kv_heads, size_t group_
   }
 }
 
+void Attention::count_work(Compute& compute, std::span<const Span> spans,
+                           const AttendLayer& layer) {
+  Work& work = compute.work();
+  for (const Span& span : spans) {
+    const KvShape& shape = span.sequence->pool().shape();
+    const size_t window = shape.groups[layer.group].window;
+    const size_t end = span.first_position + span.rows;
+    const auto first_seen = [&](size_t position) {
+      return window > 0 && position + 1 > window ? position + 1 - window : 0;
+    };
+    const size_t pages =
+        (end - 1) / kPageTokens + 1 - first_seen(span.first_position) / kPageTokens;
+    work.bytes += pages * shape.kv_heads * kv_page_bytes(shape.format, shape.head_dim);
+    uint64_t seen = 0;  // tokens, summed over rows
+    for (size_t p = span.first_position; p < end; ++p) seen += p + 1 - first_seen(p);
+    work.float_operations += seen * layer.heads * shape.head_dim * 4;
+  }
+}
+
 void Attention::run(Compute& compute, std::span<const Span> spans, const AttendLayer& layer) {
   CHECK(!spans.empty());
+  count_work(compute, spans, layer);
   const KvShape& shape = spans[0].sequence->pool().shape();
   plan(spans, shape.kv_heads, layer.heads / shape.kv_heads);
   // Few tiles over a long history leave threads idle: then a tile's chunks are the unit of work.

@@ -61,6 +61,7 @@ class Attention {
     float* acc;  // [rows, head_dim]
   };
 
+  static void count_work(Compute& compute, std::span<const Span> spans, const AttendLayer& layer);
   void plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads);
   void run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread);
   void run_split(Compute& compute, const Tile& tile, const AttendLayer& layer);

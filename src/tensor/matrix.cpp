@@ -77,6 +77,10 @@ void matmul(Compute& compute, const Activations& x, std::span<const Product> pro
     CHECK(products[i].y_stride >= matrix.panel_count() * kPanelRows || x.rows() == 1);
     chunk[i] = task_panels(matrix, x.rows(), compute.pool().size());
     first_task[i + 1] = first_task[i] + (matrix.panel_count() + chunk[i] - 1) / chunk[i];
+    Work& work = compute.work();
+    const uint64_t operations = 2 * uint64_t{x.rows()} * matrix.outputs * matrix.inputs;
+    work.bytes += matrix.bytes();
+    (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
   }
   compute.pool().parallel_for(first_task[products.size()], [&](size_t task, int thread) {
     size_t i = 0;

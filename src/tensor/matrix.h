@@ -28,6 +28,14 @@ struct Matrix {
   bool quantized() const { return kPanelLayouts[static_cast<size_t>(format)].quantized; }
 };
 
+// What operations read and compute, to be held against the machine's limits. Every weight of a
+// product and every page of the cache that a step needs counts once a step.
+struct Work {
+  uint64_t bytes = 0;             // of weights and cache
+  uint64_t int8_operations = 0;   // two for a multiply-add
+  uint64_t float_operations = 0;  // of float weights and of attention
+};
+
 // What every operation needs: the machine's kernels, its threads, and scratch for each of them.
 class Compute {
  public:
@@ -40,6 +48,8 @@ class Compute {
   const Kernels& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }
   int threads() const { return pool_.size(); }
+  // Of all operations so far; they count on the thread that asks for them.
+  Work& work() { return work_; }
   uint8_t* scratch(int thread) {
     return scratch_.data() + static_cast<size_t>(thread) * scratch_bytes_;
   }
@@ -49,6 +59,7 @@ class Compute {
 
   Kernels kernels_;
   ThreadPool pool_;
+  Work work_;
   Buffer scratch_;  // [threads, scratch_bytes_]
   size_t scratch_bytes_ = 0;
 };
