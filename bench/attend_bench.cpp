@@ -38,7 +38,7 @@ constexpr size_t kChunkPages = 16;  // pages of one call, as the engine splits a
 class Pages {
  public:
   Pages(const Shape& shape, KvFormat format, size_t pages, size_t copies)
-      : per_head_(pages), bytes_(kv_page_bytes(format, shape.head_dim)) {
+      : per_head_(pages), bytes_(kv_part_bytes(format, 2 * shape.head_dim)) {
     const size_t count = copies * pages;
     memory_ = std::move(Buffer::allocate(count * bytes_).value());
     const uint32_t pattern = format == KvFormat::kBF16 ? 0x3c00bc80u : 0xbc803c00u;
@@ -70,7 +70,8 @@ struct Worker {
         scratch(std::move(Buffer::allocate(attend_scratch_bytes(rows, head_dim)).value())) {
     for (size_t i = 0; i < queries.size(); ++i) queries[i] += 0.001f * static_cast<float>(i % 97);
     args.first_position = first;
-    args.head_dim = head_dim;
+    args.key_dim = head_dim;
+    args.value_dim = head_dim;
     args.rows = rows;
     args.queries = queries.data();
     args.visible_begin = begin.data();

@@ -11,6 +11,7 @@
 
 #include "kernels/amx_tiles.h"
 #include "kernels/avx512_softmax.h"
+#include "kernels/avx512_values.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::amx {
@@ -58,18 +59,21 @@ Parts split(__m512 x) {
 
 // A tile of queries, ready as A operands, and what its softmax has so far.
 struct Tile {
-  const uint8_t* page;
+  const uint8_t* keys;
+  const uint8_t* values;
   const uint8_t* next;  // the page after it (or the same), prefetched along with this one's steps
-  size_t head_dim;
+  size_t key_dim;
+  size_t value_dim;
+  float softcap;
   size_t rows;
   size_t position;       // of the page's first token
-  const uint16_t* high;  // [head_dim / 32][16 rows][32 dims]
+  const uint16_t* high;  // [key_dim / 32][16 rows][32 dims]
   const uint16_t* low;
   const uint32_t* begin;  // [rows]
   const uint32_t* end;    // [rows]
   float* max;             // [rows]
   float* sums;            // [rows][16 lanes]
-  float* acc;             // [rows][head_dim]
+  float* acc;             // [rows][value_dim]
 };
 
 // Between the phases of a page.
@@ -102,12 +106,12 @@ void score(const Tile& tile, PageScratch& s) {
   zero_tile<1>();
   zero_tile<2>();
   zero_tile<3>();
-  const size_t block_bytes = tile.head_dim / 2 * kLine;
+  const size_t block_bytes = tile.key_dim / 2 * kLine;
   constexpr size_t kStepBytes = kStepDims / 2 * kLine;
-  for (size_t step = 0; step < tile.head_dim / kStepDims; ++step) {
+  for (size_t step = 0; step < tile.key_dim / kStepDims; ++step) {
     load_tile<kHigh>(tile.high + step * kTileRows * kStepDims, kLine);
     load_tile<kLow>(tile.low + step * kTileRows * kStepDims, kLine);
-    const uint8_t* keys = tile.page + step * kStepBytes;
+    const uint8_t* keys = tile.keys + step * kStepBytes;
     const uint8_t* next = tile.next + step * kStepBytes;
     score_block<0>(keys, next);
     score_block<1>(keys + block_bytes, next + block_bytes);
@@ -163,7 +167,7 @@ inline void value_block(const uint8_t* values, const uint8_t* next, size_t strid
 
 inline void add_products(const Tile& tile, const PageScratch& s, size_t set, size_t block) {
   float* acc = tile.acc + block * kLanes;
-  for (size_t r = 0; r < tile.rows; ++r, acc += tile.head_dim) {
+  for (size_t r = 0; r < tile.rows; ++r, acc += tile.value_dim) {
     const __m512 product = _mm512_load_ps(s.products[set][r]);
     const __m512 rescale = _mm512_set1_ps(s.rescale[r]);
     _mm512_storeu_ps(acc, _mm512_fmadd_ps(_mm512_loadu_ps(acc), rescale, product));
@@ -173,14 +177,14 @@ inline void add_products(const Tile& tile, const PageScratch& s, size_t set, siz
 // acc = acc * rescale + weights * values. The vector units add one block while the tile unit has
 // the next.
 void add_values(const Tile& tile, PageScratch& s) {
-  const size_t blocks = tile.head_dim / kLanes;  // even
+  const size_t blocks = tile.value_dim / kLanes;  // even
   const size_t stride = blocks * kLine;
-  const uint8_t* values = tile.page + kPageTokens / 2 * stride;
+  const uint8_t* values = tile.values;
   load_tile<2>(s.high[0], sizeof s.high[0]);
   load_tile<3>(s.high[0] + kStepTokens, sizeof s.high[0]);
   load_tile<4>(s.low[0], sizeof s.low[0]);
   load_tile<5>(s.low[0] + kStepTokens, sizeof s.low[0]);
-  const uint8_t* next = tile.next + kPageTokens / 2 * stride;
+  const uint8_t* next = tile.next + kv_part_bytes(KvFormat::kBF16, tile.key_dim);
   value_block<0>(values, next, stride, s);
   for (size_t block = 0; block < blocks; block += 2) {
     const size_t at = (block + 1) * kLine;
@@ -191,14 +195,13 @@ void add_values(const Tile& tile, PageScratch& s) {
   }
 }
 
-// Queries [rows, head_dim] as A operands; rows up to 16 are zeros.
-void split_queries(const float* queries, size_t rows, size_t head_dim, uint16_t* high,
-                   uint16_t* low) {
-  for (size_t d = 0; d < head_dim; d += kLanes) {
+// Queries [rows, dim] as A operands; rows up to 16 are zeros.
+void split_queries(const float* queries, size_t rows, size_t dim, uint16_t* high, uint16_t* low) {
+  for (size_t d = 0; d < dim; d += kLanes) {
     for (size_t r = 0; r < kTileRows; ++r) {
       const size_t at = d / kStepDims * kTileRows * kStepDims + r * kStepDims + d % kStepDims;
       const Parts parts =
-          split(r < rows ? _mm512_loadu_ps(queries + r * head_dim + d) : _mm512_setzero_ps());
+          split(r < rows ? _mm512_loadu_ps(queries + r * dim + d) : _mm512_setzero_ps());
       _mm256_store_si256(reinterpret_cast<__m256i*>(high + at), parts.high);
       _mm256_store_si256(reinterpret_cast<__m256i*>(low + at), parts.low);
     }
@@ -213,23 +216,29 @@ uint32_t smallest(const uint32_t* values, size_t count) {
 
 void attend_tiles(const AttendArgs& args) {
   const size_t tiles = (args.rows + kTileRows - 1) / kTileRows;
-  const size_t tile_values = kTileRows * args.head_dim;
+  const size_t tile_values = kTileRows * args.key_dim;
   auto& page_scratch = *reinterpret_cast<PageScratch*>(args.scratch);
   float* sums = reinterpret_cast<float*>(args.scratch + sizeof(PageScratch));  // [rows][16]
   auto* queries = reinterpret_cast<uint16_t*>(sums + tiles * kTileRows * kLanes);
+  // [64, value_dim] as a page's values, where a page has none of its own; on a line
+  auto* taken = reinterpret_cast<uint8_t*>(queries + 2 * tiles * tile_values);
   for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
   for (size_t i = 0; i < args.rows * kLanes; ++i) sums[i] = 0.0f;
-  for (size_t i = 0; i < args.rows * args.head_dim; ++i) args.acc[i] = 0.0f;
+  for (size_t i = 0; i < args.rows * args.value_dim; ++i) args.acc[i] = 0.0f;
   for (size_t t = 0; t < tiles; ++t) {
     const size_t row = t * kTileRows;
     const size_t rows = args.rows - row < kTileRows ? args.rows - row : kTileRows;
     uint16_t* high = queries + 2 * t * tile_values;
-    split_queries(args.queries + row * args.head_dim, rows, args.head_dim, high,
-                  high + tile_values);
+    split_queries(args.queries + row * args.key_dim, rows, args.key_dim, high, high + tile_values);
   }
   configure(args.rows < kTileRows ? args.rows : kTileRows);
   for (size_t i = 0; i < args.page_count; ++i) {
     const size_t position = args.first_position + i * kPageTokens;
+    const uint8_t* values = args.pages[i] + kv_part_bytes(KvFormat::kBF16, args.key_dim);
+    if (args.value_in_key) {
+      take_bf16_values(args.pages[i], args.key_dim, args.value_dim, taken);
+      values = taken;
+    }
     for (size_t t = 0; t < tiles; ++t) {
       const size_t row = t * kTileRows;
       const size_t rows = args.rows - row < kTileRows ? args.rows - row : kTileRows;
@@ -237,9 +246,12 @@ void attend_tiles(const AttendArgs& args) {
       if (smallest(args.visible_begin + row, rows) >= position + kPageTokens) continue;
       const uint16_t* high = queries + 2 * t * tile_values;
       const Tile tile = {
-          .page = args.pages[i],
+          .keys = args.pages[i],
+          .values = values,
           .next = args.pages[i + 1 < args.page_count ? i + 1 : i],
-          .head_dim = args.head_dim,
+          .key_dim = args.key_dim,
+          .value_dim = args.value_dim,
+          .softcap = args.softcap,
           .rows = rows,
           .position = position,
           .high = high,
@@ -248,9 +260,12 @@ void attend_tiles(const AttendArgs& args) {
           .end = args.visible_end + row,
           .max = args.max + row,
           .sums = sums + row * kLanes,
-          .acc = args.acc + row * args.head_dim,
+          .acc = args.acc + row * args.value_dim,
       };
       score(tile, page_scratch);
+      if (tile.softcap > 0.0f) {
+        cap_scores(page_scratch.scores[0], tile.rows * kPageTokens, tile.softcap);
+      }
       weigh(tile, page_scratch);
       add_values(tile, page_scratch);
     }
@@ -264,7 +279,7 @@ void attend_tiles(const AttendArgs& args) {
 // Head sizes that are no multiple of a tile's step take the AVX-512 way.
 void attend(const AttendArgs& args) {
   if (args.rows == 0) return;
-  if (args.head_dim % kStepDims != 0) {
+  if (args.key_dim % kStepDims != 0 || args.value_dim % kStepDims != 0) {
     avx512::attend_bf16(args);
   } else {
     attend_tiles(args);

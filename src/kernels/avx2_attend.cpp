@@ -34,6 +34,24 @@ struct BFloat16Page {
       return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-65536)));
     }
   }
+  // The first value_dim dims of the keys, laid out as values: [16 tokens][2 dims] lines become
+  // [16 dims][2 tokens] lines.
+  static void take_values(const uint8_t* keys, size_t key_dim, size_t value_dim, uint8_t* values) {
+    for (size_t token = 0; token < kPageTokens; token += 2) {
+      const uint8_t* from = keys + token / 16 * 32 * key_dim + token % 16 * 4;
+      uint8_t* to = values + token * value_dim * 2;
+      for (size_t d = 0; d < value_dim; d += 2) {
+        uint32_t even = 0;
+        uint32_t odd = 0;
+        __builtin_memcpy(&even, from + d * 32, 4);
+        __builtin_memcpy(&odd, from + d * 32 + 4, 4);
+        const uint32_t low = (even & 0xffffu) | odd << 16;
+        const uint32_t high = even >> 16 | (odd & 0xffff0000u);
+        __builtin_memcpy(to + d * 4, &low, 4);
+        __builtin_memcpy(to + d * 4 + 4, &high, 4);
+      }
+    }
+  }
 };
 
 struct Float32Page {
@@ -41,6 +59,13 @@ struct Float32Page {
   template <size_t kPart>
   static __m256 part(const uint8_t* half_line) {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(half_line));
+  }
+  static void take_values(const uint8_t* keys, size_t key_dim, size_t value_dim, uint8_t* values) {
+    for (size_t token = 0; token < kPageTokens; ++token) {
+      const uint8_t* from = keys + token / 16 * key_dim * kLine + token % 16 * 4;
+      uint8_t* to = values + token * value_dim * 4;
+      for (size_t d = 0; d < value_dim; ++d) __builtin_memcpy(to + d * 4, from + d * kLine, 4);
+    }
   }
 };
 
@@ -67,6 +92,26 @@ __m256 exp_f32(__m256 x) {
   return _mm256_andnot_ps(tiny, _mm256_mul_ps(p, power));
 }
 
+// tanh with a relative error of about 1.5e-7; NaN stays NaN.
+__m256 tanh_f32(__m256 x) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  const __m256 size = _mm256_andnot_ps(sign, x);
+  const __m256 square = _mm256_mul_ps(x, x);
+  // (tanh(x) / x - 1) / x^2 on [0, 0.64], minimax in relative error of tanh.
+  __m256 p = _mm256_set1_ps(-0.005603966303169727f);
+  p = _mm256_fmadd_ps(p, square, _mm256_set1_ps(0.020551782101392746f));
+  p = _mm256_fmadd_ps(p, square, _mm256_set1_ps(-0.05371413379907608f));
+  p = _mm256_fmadd_ps(p, square, _mm256_set1_ps(0.13331152498722076f));
+  p = _mm256_fmadd_ps(p, square, _mm256_set1_ps(-0.33333271741867065f));
+  const __m256 near_zero = _mm256_fmadd_ps(_mm256_mul_ps(p, square), x, x);
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 e = exp_f32(_mm256_mul_ps(_mm256_set1_ps(-2.0f), size));
+  const __m256 far = _mm256_div_ps(_mm256_sub_ps(one, e), _mm256_add_ps(one, e));
+  const __m256 signed_far = _mm256_or_ps(far, _mm256_and_ps(sign, x));
+  const __m256 is_near = _mm256_cmp_ps(size, _mm256_set1_ps(0.64f), _CMP_LT_OQ);
+  return _mm256_blendv_ps(signed_far, near_zero, is_near);
+}
+
 float reduce_max(__m256 v) {
   __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   m = _mm_max_ps(m, _mm_movehl_ps(m, m));
@@ -81,17 +126,20 @@ float reduce_add(__m256 v) {
 
 // One tile of rows on one page.
 struct Tile {
-  const uint8_t* page;  // keys, then values
-  const uint8_t* next;  // the page after it (or the same): prefetched half a page ahead
-  size_t head_dim;
+  const uint8_t* keys;
+  const uint8_t* values;
+  const uint8_t* next;  // the keys of the page after it (or the same): prefetched while values pass
+  size_t key_dim;
+  size_t value_dim;
+  float softcap;
   size_t rows;
   size_t position;        // of the page's first token
-  const float* queries;   // [head_dim][rows]
+  const float* queries;   // [key_dim][rows]
   const uint32_t* begin;  // [rows]
   const uint32_t* end;    // [rows]
   float* max;             // [rows]
   float* sums;            // [rows][8 lanes]
-  float* acc;             // [rows][head_dim]
+  float* acc;             // [rows][value_dim]
   float* weights;         // [kTileRows][64]: scores, then weights
   float* rescale;         // [8]: what the page's maximum does to the sums so far
 };
@@ -132,8 +180,8 @@ __attribute__((always_inline)) inline void step(const uint8_t* lines, size_t str
 // Scores of kBlocks blocks of 16 tokens: key lines are read once for all rows.
 template <class Page, size_t kRows, size_t kBlocks>
 void score_blocks(const Tile& tile, size_t block) {
-  const size_t lines = tile.head_dim / Page::kParts;
-  const uint8_t* keys = tile.page + block * lines * kLine;
+  const size_t lines = tile.key_dim / Page::kParts;
+  const uint8_t* keys = tile.keys + block * lines * kLine;
   const uint8_t* ahead = keys + kPageTokens / 16 * lines * kLine;  // this page's values
   const float* query = tile.queries;
   __m256 sum[kRows][2 * kBlocks];
@@ -159,6 +207,15 @@ void score_blocks(const Tile& tile, size_t block) {
     for (size_t h = 0; h < 2 * kBlocks; ++h) {
       _mm256_storeu_ps(tile.weights + r * kPageTokens + block * 16 + h * kLanes, sum[r][h]);
     }
+  }
+}
+
+void cap_scores(const Tile& tile) {
+  const __m256 cap = _mm256_set1_ps(tile.softcap);
+  const __m256 inverse = _mm256_set1_ps(1.0f / tile.softcap);
+  for (size_t i = 0; i < tile.rows * kPageTokens; i += kLanes) {
+    const __m256 score = _mm256_loadu_ps(tile.weights + i);
+    _mm256_storeu_ps(tile.weights + i, _mm256_mul_ps(cap, tanh_f32(_mm256_mul_ps(score, inverse))));
   }
 }
 
@@ -235,9 +292,8 @@ void weigh(const Tile& tile) {
 // acc = acc * rescale + weights * values for kBlocks blocks of 16 dims.
 template <class Page, size_t kRows, size_t kBlocks>
 void add_blocks(const Tile& tile, size_t block) {
-  const size_t stride = tile.head_dim / 16 * kLine;  // from one step of tokens to the next
-  const size_t half_page = kPageTokens / Page::kParts * stride;
-  const uint8_t* values = tile.page + half_page + block * kLine;
+  const size_t stride = tile.value_dim / 16 * kLine;  // from one step of tokens to the next
+  const uint8_t* values = tile.values + block * kLine;
   const uint8_t* ahead = tile.next + block * kLine;  // the next page's keys
   const float* weight = tile.weights;
   float* acc = tile.acc + block * 16;
@@ -247,7 +303,7 @@ void add_blocks(const Tile& tile, size_t block) {
     const __m256 rescale = _mm256_broadcast_ss(tile.rescale + r);
 #pragma GCC unroll 16
     for (size_t h = 0; h < 2 * kBlocks; ++h) {
-      sum[r][h] = _mm256_mul_ps(_mm256_loadu_ps(acc + r * tile.head_dim + h * kLanes), rescale);
+      sum[r][h] = _mm256_mul_ps(_mm256_loadu_ps(acc + r * tile.value_dim + h * kLanes), rescale);
     }
   }
   for (size_t i = 0; i < kPageTokens / Page::kParts; ++i) {
@@ -265,7 +321,7 @@ void add_blocks(const Tile& tile, size_t block) {
   for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (size_t h = 0; h < 2 * kBlocks; ++h) {
-      _mm256_storeu_ps(acc + r * tile.head_dim + h * kLanes, sum[r][h]);
+      _mm256_storeu_ps(acc + r * tile.value_dim + h * kLanes, sum[r][h]);
     }
   }
 }
@@ -277,8 +333,9 @@ void attend_tile(const Tile& tile) {
   for (size_t block = 0; block < kPageTokens / 16; block += kBlocks) {
     score_blocks<Page, kRows, kBlocks>(tile, block);
   }
+  if (tile.softcap > 0.0f) cap_scores(tile);
   weigh(tile);
-  const size_t blocks = tile.head_dim / 16;
+  const size_t blocks = tile.value_dim / 16;
   size_t block = 0;
   for (; block + kBlocks <= blocks; block += kBlocks) {
     add_blocks<Page, kRows, kBlocks>(tile, block);
@@ -301,10 +358,10 @@ constexpr TileFunction kAttendTile[kTileRows + 1] = {
     attend_tile<Page, 6>,
 };
 
-// Rows of one tile in the order that a tile reads them, [head_dim][rows].
-void transpose_queries(const float* queries, size_t rows, size_t head_dim, float* out) {
+// Rows of one tile in the order that a tile reads them, [dim][rows].
+void transpose_queries(const float* queries, size_t rows, size_t dim, float* out) {
   for (size_t r = 0; r < rows; ++r) {
-    for (size_t d = 0; d < head_dim; ++d) out[d * rows + r] = queries[r * head_dim + d];
+    for (size_t d = 0; d < dim; ++d) out[d * rows + r] = queries[r * dim + d];
   }
 }
 
@@ -320,36 +377,47 @@ void attend(const AttendArgs& args) {
   const size_t tiles = (args.rows + kTileRows - 1) / kTileRows;  // rows are dealt out evenly
   float* weights = reinterpret_cast<float*>(args.scratch);       // [kTileRows][64]
   float* sums = weights + kTileRows * kPageTokens;               // [rows][8]
-  float* queries = sums + args.rows * kLanes;                    // [tiles][head_dim][tile rows]
+  float* queries = sums + args.rows * kLanes;                    // [tiles][key_dim][tile rows]
+  // [64, value_dim] as a page's values, where a page has none of its own
+  uint8_t* taken = reinterpret_cast<uint8_t*>(queries + args.rows * args.key_dim);
+  taken += (kLine - reinterpret_cast<uintptr_t>(taken) % kLine) % kLine;
   for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
   for (size_t i = 0; i < args.rows * kLanes; ++i) sums[i] = 0.0f;
-  for (size_t i = 0; i < args.rows * args.head_dim; ++i) args.acc[i] = 0.0f;
+  for (size_t i = 0; i < args.rows * args.value_dim; ++i) args.acc[i] = 0.0f;
   for (size_t t = 0; t < tiles; ++t) {
     const size_t row = args.rows * t / tiles;
     const size_t rows = args.rows * (t + 1) / tiles - row;
-    const size_t at = row * args.head_dim;
-    transpose_queries(args.queries + at, rows, args.head_dim, queries + at);
+    const size_t at = row * args.key_dim;
+    transpose_queries(args.queries + at, rows, args.key_dim, queries + at);
   }
   alignas(32) float rescale[kLanes];
   for (size_t i = 0; i < args.page_count; ++i) {
     const size_t position = args.first_position + i * kPageTokens;
+    const uint8_t* values = args.pages[i] + kPageTokens * args.key_dim * 4 / Page::kParts;
+    if (args.value_in_key) {
+      Page::take_values(args.pages[i], args.key_dim, args.value_dim, taken);
+      values = taken;
+    }
     for (size_t t = 0; t < tiles; ++t) {
       const size_t row = args.rows * t / tiles;
       const size_t rows = args.rows * (t + 1) / tiles - row;
       // Before anything is visible a page adds zeros to zeros.
       if (smallest(args.visible_begin + row, rows) >= position + kPageTokens) continue;
       kAttendTile<Page>[rows](Tile{
-          .page = args.pages[i],
+          .keys = args.pages[i],
+          .values = values,
           .next = args.pages[i + 1 < args.page_count ? i + 1 : i],
-          .head_dim = args.head_dim,
+          .key_dim = args.key_dim,
+          .value_dim = args.value_dim,
+          .softcap = args.softcap,
           .rows = rows,
           .position = position,
-          .queries = queries + row * args.head_dim,
+          .queries = queries + row * args.key_dim,
           .begin = args.visible_begin + row,
           .end = args.visible_end + row,
           .max = args.max + row,
           .sums = sums + row * kLanes,
-          .acc = args.acc + row * args.head_dim,
+          .acc = args.acc + row * args.value_dim,
           .weights = weights,
           .rescale = rescale,
       });

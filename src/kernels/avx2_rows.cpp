@@ -1,6 +1,6 @@
 // Operations on one activation row or one cached token, for AVX2 with FMA. Sums have a fixed tree
 // that depends on the length alone; everything else is per element. Where the scalar kernels
-// promise exact integers or bytes (quantize_row, store_kv) these give the same ones.
+// promise exact integers or bytes (quantize_row, store_*) these give the same ones.
 
 #include <immintrin.h>
 
@@ -225,17 +225,21 @@ void to_bfloat16(const float* x, uint16_t* out) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(words));
 }
 
-void store_kv_bf16(uint8_t* page, size_t slot, const float* key, const float* value,
-                   size_t head_dim) {
-  uint8_t* keys = page + slot / 16 * 32 * head_dim + slot % 16 * 4;
-  uint8_t* values = page + kPageTokens * head_dim * 2 + slot / 2 * 4 * head_dim + slot % 2 * 2;
-  for (size_t dim = 0; dim < head_dim; dim += kLanes) {
+void store_key_bf16(uint8_t* keys, size_t slot, const float* key, size_t dim) {
+  keys += slot / 16 * 32 * dim + slot % 16 * 4;
+  for (size_t d = 0; d < dim; d += kLanes) {
     uint16_t k[kLanes];
+    to_bfloat16(key + d, k);
+    for (size_t i = 0; i < kLanes; i += 2) std::memcpy(keys + (d + i) * 32, k + i, 4);
+  }
+}
+
+void store_value_bf16(uint8_t* values, size_t slot, const float* value, size_t dim) {
+  values += slot / 2 * 4 * dim + slot % 2 * 2;
+  for (size_t d = 0; d < dim; d += kLanes) {
     uint16_t v[kLanes];
-    to_bfloat16(key + dim, k);
-    to_bfloat16(value + dim, v);
-    for (size_t i = 0; i < kLanes; i += 2) std::memcpy(keys + (dim + i) * 32, k + i, 4);
-    for (size_t i = 0; i < kLanes; ++i) std::memcpy(values + (dim + i) * 4, v + i, 2);
+    to_bfloat16(value + d, v);
+    for (size_t i = 0; i < kLanes; ++i) std::memcpy(values + (d + i) * 4, v + i, 2);
   }
 }
 
@@ -249,7 +253,8 @@ void fill_rows(Kernels& kernels) {
   kernels.gelu_multiply = gelu_multiply;
   kernels.rope[static_cast<size_t>(RopeStyle::kHalves)] = rope_halves;
   kernels.rope[static_cast<size_t>(RopeStyle::kPairs)] = rope_pairs;
-  kernels.store_kv[static_cast<size_t>(KvFormat::kBF16)] = store_kv_bf16;
+  kernels.store_key[static_cast<size_t>(KvFormat::kBF16)] = store_key_bf16;
+  kernels.store_value[static_cast<size_t>(KvFormat::kBF16)] = store_value_bf16;
   // Float32 pages: the scalar stores are as good.
 }
 

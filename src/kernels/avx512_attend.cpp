@@ -9,6 +9,7 @@
 // not depend on the size of the tile.
 
 #include "kernels/avx512_softmax.h"
+#include "kernels/avx512_values.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::avx512 {
@@ -35,6 +36,9 @@ struct BFloat16Page {
       return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-65536)));
     }
   }
+  static void take_values(const uint8_t* keys, size_t key_dim, size_t value_dim, uint8_t* values) {
+    take_bf16_values(keys, key_dim, value_dim, values);
+  }
 };
 
 struct Float32Page {
@@ -43,21 +47,35 @@ struct Float32Page {
   static __m512 part(const uint8_t* line) {
     return _mm512_loadu_ps(line);
   }
+  static void take_values(const uint8_t* keys, size_t key_dim, size_t value_dim, uint8_t* values) {
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i lines = _mm512_slli_epi32(lane, 6);
+    for (size_t token = 0; token < kPageTokens; ++token) {
+      const uint8_t* from = keys + token / kLanes * key_dim * kLine + token % kLanes * 4;
+      for (size_t d = 0; d < value_dim; d += kLanes) {
+        _mm512_storeu_ps(values + (token * value_dim + d) * 4,
+                         _mm512_i32gather_ps(lines, from + d * kLine, 1));
+      }
+    }
+  }
 };
 
 // One tile of rows on one page.
 struct Tile {
-  const uint8_t* page;  // keys, then values
-  const uint8_t* next;  // the page after it (or the same): prefetched half a page ahead
-  size_t head_dim;
+  const uint8_t* keys;
+  const uint8_t* values;
+  const uint8_t* next;  // the keys of the page after it (or the same): prefetched while values pass
+  size_t key_dim;
+  size_t value_dim;
+  float softcap;
   size_t rows;
   size_t position;        // of the page's first token
-  const float* queries;   // [head_dim][rows]
+  const float* queries;   // [key_dim][rows]
   const uint32_t* begin;  // [rows]
   const uint32_t* end;    // [rows]
   float* max;             // [rows]
   float* sums;            // [rows][16 lanes]
-  float* acc;             // [rows][head_dim]
+  float* acc;             // [rows][value_dim]
   float* weights;         // [kTileRows][64]: scores, then weights
   float* rescale;         // [16]: what the page's maximum does to the sums so far
 };
@@ -65,8 +83,8 @@ struct Tile {
 // Scores of kBlocks blocks of 16 tokens: key lines are read once for all rows.
 template <class Page, size_t kRows, size_t kBlocks>
 void score_blocks(const Tile& tile, size_t block) {
-  const size_t lines = tile.head_dim / Page::kParts;
-  const uint8_t* keys = tile.page + block * lines * kLine;
+  const size_t lines = tile.key_dim / Page::kParts;
+  const uint8_t* keys = tile.keys + block * lines * kLine;
   const uint8_t* ahead = keys + kPageTokens * lines / kLanes * kLine;  // this page's values
   const float* query = tile.queries;
   __m512 sum[kRows][kBlocks];
@@ -133,9 +151,8 @@ void weigh(const Tile& tile) {
 // acc = acc * rescale + weights * values for kBlocks blocks of 16 dims.
 template <class Page, size_t kRows, size_t kBlocks>
 void add_blocks(const Tile& tile, size_t block) {
-  const size_t stride = tile.head_dim / kLanes * kLine;  // from one step of tokens to the next
-  const size_t half_page = kPageTokens / Page::kParts * stride;
-  const uint8_t* values = tile.page + half_page + block * kLine;
+  const size_t stride = tile.value_dim / kLanes * kLine;  // from one step of tokens to the next
+  const uint8_t* values = tile.values + block * kLine;
   const uint8_t* ahead = tile.next + block * kLine;  // the next page's keys
   const float* weight = tile.weights;
   float* acc = tile.acc + block * kLanes;
@@ -145,7 +162,7 @@ void add_blocks(const Tile& tile, size_t block) {
     const __m512 rescale = _mm512_set1_ps(tile.rescale[r]);
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
-      sum[r][b] = _mm512_mul_ps(_mm512_loadu_ps(acc + r * tile.head_dim + b * kLanes), rescale);
+      sum[r][b] = _mm512_mul_ps(_mm512_loadu_ps(acc + r * tile.value_dim + b * kLanes), rescale);
     }
   }
   const auto step = [&]<size_t kPart>() __attribute__((always_inline)) {
@@ -177,7 +194,7 @@ void add_blocks(const Tile& tile, size_t block) {
   for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
-      _mm512_storeu_ps(acc + r * tile.head_dim + b * kLanes, sum[r][b]);
+      _mm512_storeu_ps(acc + r * tile.value_dim + b * kLanes, sum[r][b]);
     }
   }
 }
@@ -189,8 +206,9 @@ void attend_tile(const Tile& tile) {
   for (size_t block = 0; block < kPageTokens / kLanes; block += kBlocks) {
     score_blocks<Page, kRows, kBlocks>(tile, block);
   }
+  if (tile.softcap > 0.0f) cap_scores(tile.weights, tile.rows * kPageTokens, tile.softcap);
   weigh(tile);
-  const size_t blocks = tile.head_dim / kLanes;
+  const size_t blocks = tile.value_dim / kLanes;
   size_t block = 0;
   for (; block + kBlocks <= blocks; block += kBlocks) {
     add_blocks<Page, kRows, kBlocks>(tile, block);
@@ -217,10 +235,10 @@ constexpr TileFunction kAttendTile[kTileRows + 1] = {
     attend_tile<Page, 12>,
 };
 
-// Rows of one tile in the order that a tile reads them, [head_dim][rows].
-void transpose_queries(const float* queries, size_t rows, size_t head_dim, float* out) {
+// Rows of one tile in the order that a tile reads them, [dim][rows].
+void transpose_queries(const float* queries, size_t rows, size_t dim, float* out) {
   for (size_t r = 0; r < rows; ++r) {
-    for (size_t d = 0; d < head_dim; ++d) out[d * rows + r] = queries[r * head_dim + d];
+    for (size_t d = 0; d < dim; ++d) out[d * rows + r] = queries[r * dim + d];
   }
 }
 
@@ -236,36 +254,47 @@ void attend(const AttendArgs& args) {
   const size_t tiles = (args.rows + kTileRows - 1) / kTileRows;  // rows are dealt out evenly
   float* weights = reinterpret_cast<float*>(args.scratch);       // [kTileRows][64]
   float* sums = weights + kTileRows * kPageTokens;               // [rows][16]
-  float* queries = sums + args.rows * kLanes;                    // [tiles][head_dim][tile rows]
+  float* queries = sums + args.rows * kLanes;                    // [tiles][key_dim][tile rows]
+  // [64, value_dim] as a page's values, where a page has none of its own
+  uint8_t* taken = reinterpret_cast<uint8_t*>(queries + args.rows * args.key_dim);
+  taken += (kLine - reinterpret_cast<uintptr_t>(taken) % kLine) % kLine;
   for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
   for (size_t i = 0; i < args.rows * kLanes; ++i) sums[i] = 0.0f;
-  for (size_t i = 0; i < args.rows * args.head_dim; ++i) args.acc[i] = 0.0f;
+  for (size_t i = 0; i < args.rows * args.value_dim; ++i) args.acc[i] = 0.0f;
   for (size_t t = 0; t < tiles; ++t) {
     const size_t row = args.rows * t / tiles;
     const size_t rows = args.rows * (t + 1) / tiles - row;
-    const size_t at = row * args.head_dim;
-    transpose_queries(args.queries + at, rows, args.head_dim, queries + at);
+    const size_t at = row * args.key_dim;
+    transpose_queries(args.queries + at, rows, args.key_dim, queries + at);
   }
   alignas(64) float rescale[kLanes];
   for (size_t i = 0; i < args.page_count; ++i) {
     const size_t position = args.first_position + i * kPageTokens;
+    const uint8_t* values = args.pages[i] + kPageTokens * args.key_dim * 4 / Page::kParts;
+    if (args.value_in_key) {
+      Page::take_values(args.pages[i], args.key_dim, args.value_dim, taken);
+      values = taken;
+    }
     for (size_t t = 0; t < tiles; ++t) {
       const size_t row = args.rows * t / tiles;
       const size_t rows = args.rows * (t + 1) / tiles - row;
       // Before anything is visible a page adds zeros to zeros.
       if (smallest(args.visible_begin + row, rows) >= position + kPageTokens) continue;
       kAttendTile<Page>[rows](Tile{
-          .page = args.pages[i],
+          .keys = args.pages[i],
+          .values = values,
           .next = args.pages[i + 1 < args.page_count ? i + 1 : i],
-          .head_dim = args.head_dim,
+          .key_dim = args.key_dim,
+          .value_dim = args.value_dim,
+          .softcap = args.softcap,
           .rows = rows,
           .position = position,
-          .queries = queries + row * args.head_dim,
+          .queries = queries + row * args.key_dim,
           .begin = args.visible_begin + row,
           .end = args.visible_end + row,
           .max = args.max + row,
           .sums = sums + row * kLanes,
-          .acc = args.acc + row * args.head_dim,
+          .acc = args.acc + row * args.value_dim,
           .weights = weights,
           .rescale = rescale,
       });

@@ -1,6 +1,6 @@
 // Operations on one activation row or one cached token, for AVX-512. Sums have a fixed tree that
 // depends on the length alone; everything else is per element. Where the scalar kernels promise
-// exact integers or bytes (quantize_row, store_kv) these give the same ones.
+// exact integers or bytes (quantize_row, store_*) these give the same ones.
 
 #include <immintrin.h>
 
@@ -183,32 +183,37 @@ __m512i to_bfloat16(__m512 x) {
   return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
 }
 
-void store_kv_bf16(uint8_t* page, size_t slot, const float* key, const float* value,
-                   size_t head_dim) {
-  uint8_t* keys = page + slot / 16 * 32 * head_dim + slot % 16 * 4;
-  uint8_t* values = page + kPageTokens * head_dim * 2 + slot / 2 * 4 * head_dim;
+// Byte offsets of 16 lines, one after the other.
+__m512i line_offsets() {
   const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i line = _mm512_slli_epi32(lane, 6);  // 64 bytes from one pair of dims to the next
-  for (size_t dim = 0; dim < head_dim; dim += kLanes) {
-    const __m256i k = _mm512_cvtepi32_epi16(to_bfloat16(_mm512_loadu_ps(key + dim)));
-    _mm512_mask_i32scatter_epi32(keys + dim * 32, 0xff, line, _mm512_castsi256_si512(k), 1);
-    // Only this token's halves are written: another thread may be storing the other one.
-    const __m512i v = to_bfloat16(_mm512_loadu_ps(value + dim));
-    const __mmask32 halves = slot % 2 == 0 ? 0x55555555u : 0xaaaaaaaau;
-    const __m512i placed = slot % 2 == 0 ? v : _mm512_slli_epi32(v, 16);
-    _mm512_mask_storeu_epi16(values + dim * 4, halves, placed);
+  return _mm512_slli_epi32(lane, 6);
+}
+
+void store_key_bf16(uint8_t* keys, size_t slot, const float* key, size_t dim) {
+  keys += slot / 16 * 32 * dim + slot % 16 * 4;
+  const __m512i lines = line_offsets();  // a line holds a pair of dims
+  for (size_t d = 0; d < dim; d += kLanes) {
+    const __m256i k = _mm512_cvtepi32_epi16(to_bfloat16(_mm512_loadu_ps(key + d)));
+    _mm512_mask_i32scatter_epi32(keys + d * 32, 0xff, lines, _mm512_castsi256_si512(k), 1);
   }
 }
 
-void store_kv_f32(uint8_t* page, size_t slot, const float* key, const float* value,
-                  size_t head_dim) {
-  uint8_t* keys = page + slot / 16 * 64 * head_dim + slot % 16 * 4;
-  float* values = reinterpret_cast<float*>(page) + (kPageTokens + slot) * head_dim;
-  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i line = _mm512_slli_epi32(lane, 6);
-  for (size_t dim = 0; dim < head_dim; dim += kLanes) {
-    _mm512_i32scatter_ps(keys + dim * 64, line, _mm512_loadu_ps(key + dim), 1);
-    _mm512_storeu_ps(values + dim, _mm512_loadu_ps(value + dim));
+void store_value_bf16(uint8_t* values, size_t slot, const float* value, size_t dim) {
+  values += slot / 2 * 4 * dim;
+  // Only this token's halves are written: another thread may be storing the other one.
+  const __mmask32 halves = slot % 2 == 0 ? 0x55555555u : 0xaaaaaaaau;
+  for (size_t d = 0; d < dim; d += kLanes) {
+    const __m512i v = to_bfloat16(_mm512_loadu_ps(value + d));
+    const __m512i placed = slot % 2 == 0 ? v : _mm512_slli_epi32(v, 16);
+    _mm512_mask_storeu_epi16(values + d * 4, halves, placed);
+  }
+}
+
+void store_key_f32(uint8_t* keys, size_t slot, const float* key, size_t dim) {
+  keys += slot / 16 * 64 * dim + slot % 16 * 4;
+  const __m512i lines = line_offsets();
+  for (size_t d = 0; d < dim; d += kLanes) {
+    _mm512_i32scatter_ps(keys + d * 64, lines, _mm512_loadu_ps(key + d), 1);
   }
 }
 
@@ -222,8 +227,10 @@ void fill_rows(Kernels& kernels) {
   kernels.gelu_multiply = gelu_multiply;
   kernels.rope[static_cast<size_t>(RopeStyle::kHalves)] = rope_halves;
   kernels.rope[static_cast<size_t>(RopeStyle::kPairs)] = rope_pairs;
-  kernels.store_kv[static_cast<size_t>(KvFormat::kBF16)] = store_kv_bf16;
-  kernels.store_kv[static_cast<size_t>(KvFormat::kF32)] = store_kv_f32;
+  kernels.store_key[static_cast<size_t>(KvFormat::kBF16)] = store_key_bf16;
+  kernels.store_value[static_cast<size_t>(KvFormat::kBF16)] = store_value_bf16;
+  kernels.store_key[static_cast<size_t>(KvFormat::kF32)] = store_key_f32;
+  // Float32 values: the scalar store is a copy.
 }
 
 }  // namespace kvikk::avx512

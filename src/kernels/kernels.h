@@ -66,12 +66,14 @@ enum class RopeStyle : uint8_t {
 
 enum class KvFormat : uint8_t { kBF16, kF32 };
 
-// Bytes of a page: 64 tokens of one KV head, keys then values. head_dim is a multiple of 16.
-// kBF16 keys   [4 blocks of 16 tokens][head_dim / 2][16 tokens][2 dims]
-// kBF16 values [32 token pairs][head_dim / 16][16 dims][2 tokens]
-// kF32 keys    [4 blocks of 16 tokens][head_dim][16 tokens]      kF32 values [64 tokens][head_dim]
-inline constexpr size_t kv_page_bytes(KvFormat format, size_t head_dim) {
-  return 2 * kPageTokens * head_dim * (format == KvFormat::kF32 ? 4 : 2);
+// A page holds 64 tokens of one KV head: keys, then values. The dims of either are a multiple of
+// 16. A page whose values are the first dims of its keys (a latent shared by all heads) ends after
+// the keys.
+// kBF16 keys   [4 blocks of 16 tokens][key_dim / 2][16 tokens][2 dims]
+// kBF16 values [32 token pairs][value_dim / 16][16 dims][2 tokens]
+// kF32 keys    [4 blocks of 16 tokens][key_dim][16 tokens]      kF32 values [64 tokens][value_dim]
+inline constexpr size_t kv_part_bytes(KvFormat format, size_t dim) {
+  return kPageTokens * dim * (format == KvFormat::kF32 ? 4 : 2);
 }
 
 // Queries of one KV head against consecutive pages of it. Every row sees tokens whose absolute
@@ -85,19 +87,24 @@ struct AttendArgs {
   const uint8_t* const* pages = nullptr;  // [page_count], page i starts at position first + 64 i
   size_t page_count = 0;
   size_t first_position = 0;  // a multiple of 64
-  size_t head_dim = 0;
+  size_t key_dim = 0;         // multiples of 16
+  size_t value_dim = 0;
+  bool value_in_key = false;  // values are the first value_dim dims of the keys
+  float softcap = 0.0f;       // scores become softcap * tanh(score / softcap); 0: they stay
   size_t rows = 0;
-  const float* queries = nullptr;           // [rows, head_dim], multiplied by the softmax scale
+  const float* queries = nullptr;           // [rows, key_dim], multiplied by the softmax scale
   const uint32_t* visible_begin = nullptr;  // [rows]
   const uint32_t* visible_end = nullptr;    // [rows]
   float* max = nullptr;                     // out [rows]; -1e30 where nothing is visible
   float* sum = nullptr;                     // out [rows]
-  float* acc = nullptr;                     // out [rows, head_dim]
+  float* acc = nullptr;                     // out [rows, value_dim]
   uint8_t* scratch = nullptr;  // of this thread, 64-byte aligned, attend_scratch_bytes()
 };
 
-inline constexpr size_t attend_scratch_bytes(size_t rows, size_t head_dim) {
-  return (rows + 15) / 16 * 16 * (head_dim * 8 + kPageTokens * 8 + 64) + 16384;
+// dim: the larger of key_dim and value_dim. The last term holds a page of values taken out of keys.
+inline constexpr size_t attend_scratch_bytes(size_t rows, size_t dim) {
+  return (rows + 15) / 16 * 16 * (dim * 8 + kPageTokens * 8 + 64) + 16384 +
+         kPageTokens * dim * sizeof(float);
 }
 
 struct Kernels {
@@ -121,9 +128,9 @@ struct Kernels {
   // Rotates the first `rotary` dimensions of one head in place. cosines, sines: [rotary / 2].
   void (*rope[2])(float* head, const float* cosines, const float* sines, size_t rotary) = {};
 
-  // Writes key and value [head_dim] of the token in `slot` (0..63) of a page.
-  void (*store_kv[2])(uint8_t* page, size_t slot, const float* key, const float* value,
-                      size_t head_dim) = {};
+  // Writes the key or value [dim] of the token in `slot` (0..63) of a page's part.
+  void (*store_key[2])(uint8_t* keys, size_t slot, const float* key, size_t dim) = {};
+  void (*store_value[2])(uint8_t* values, size_t slot, const float* value, size_t dim) = {};
   void (*attend[2])(const AttendArgs& args) = {};  // index: KvFormat
 
   // The machine's limits, for benchmarks: `iterations` times as many independent multiply-adds as

@@ -13,88 +13,96 @@ namespace {
 constexpr float kNothingVisible = -1e30f;
 
 struct BF16 {
-  static float key(const uint8_t* page, size_t token, size_t dim, size_t head_dim) {
-    const size_t at = token / 16 * 16 * head_dim + dim / 2 * 32 + token % 16 * 2 + dim % 2;
-    return load(page, at);
+  static size_t key_index(size_t token, size_t d, size_t dim) {
+    return token / 16 * 16 * dim + d / 2 * 32 + token % 16 * 2 + d % 2;
   }
-  static float value(const uint8_t* page, size_t token, size_t dim, size_t head_dim) {
-    const size_t at = kPageTokens * head_dim + value_index(token, dim, head_dim);
-    return load(page, at);
+  static size_t value_index(size_t token, size_t d, size_t dim) {
+    return token / 2 * 2 * dim + d / 16 * 32 + d % 16 * 2 + token % 2;
   }
-  static size_t value_index(size_t token, size_t dim, size_t head_dim) {
-    return token / 2 * 2 * head_dim + dim / 16 * 32 + dim % 16 * 2 + token % 2;
-  }
-  static float load(const uint8_t* page, size_t at) {
+  static float load(const uint8_t* part, size_t at) {
     uint16_t bits = 0;
-    std::memcpy(&bits, page + 2 * at, 2);
+    std::memcpy(&bits, part + 2 * at, 2);
     return bfloat16_to_float(bits);
   }
-  static void store(uint8_t* page, size_t slot, const float* key, const float* value,
-                    size_t head_dim) {
-    for (size_t dim = 0; dim < head_dim; ++dim) {
-      const size_t key_at = slot / 16 * 16 * head_dim + dim / 2 * 32 + slot % 16 * 2 + dim % 2;
-      const size_t value_at = kPageTokens * head_dim + value_index(slot, dim, head_dim);
-      const uint16_t k = float_to_bfloat16(key[dim]);
-      const uint16_t v = float_to_bfloat16(value[dim]);
-      std::memcpy(page + 2 * key_at, &k, 2);
-      std::memcpy(page + 2 * value_at, &v, 2);
-    }
+  static void store(uint8_t* part, size_t at, float value) {
+    const uint16_t bits = float_to_bfloat16(value);
+    std::memcpy(part + 2 * at, &bits, 2);
   }
+  static constexpr KvFormat kFormat = KvFormat::kBF16;
 };
 
 struct F32 {
-  static float key(const uint8_t* page, size_t token, size_t dim, size_t head_dim) {
-    return load(page, token / 16 * 16 * head_dim + dim * 16 + token % 16);
+  static size_t key_index(size_t token, size_t d, size_t dim) {
+    return token / 16 * 16 * dim + d * 16 + token % 16;
   }
-  static float value(const uint8_t* page, size_t token, size_t dim, size_t head_dim) {
-    return load(page, kPageTokens * head_dim + token * head_dim + dim);
-  }
-  static float load(const uint8_t* page, size_t at) {
+  static size_t value_index(size_t token, size_t d, size_t dim) { return token * dim + d; }
+  static float load(const uint8_t* part, size_t at) {
     float f = 0.0f;
-    std::memcpy(&f, page + 4 * at, 4);
+    std::memcpy(&f, part + 4 * at, 4);
     return f;
   }
-  static void store(uint8_t* page, size_t slot, const float* key, const float* value,
-                    size_t head_dim) {
-    for (size_t dim = 0; dim < head_dim; ++dim) {
-      const size_t key_at = slot / 16 * 16 * head_dim + dim * 16 + slot % 16;
-      std::memcpy(page + 4 * key_at, key + dim, 4);
-      std::memcpy(page + 4 * (kPageTokens * head_dim + slot * head_dim + dim), value + dim, 4);
-    }
+  static void store(uint8_t* part, size_t at, float value) {
+    std::memcpy(part + 4 * at, &value, 4);
   }
+  static constexpr KvFormat kFormat = KvFormat::kF32;
 };
+
+template <class Page>
+void store_key(uint8_t* keys, size_t slot, const float* key, size_t dim) {
+  for (size_t d = 0; d < dim; ++d) Page::store(keys, Page::key_index(slot, d, dim), key[d]);
+}
+
+template <class Page>
+void store_value(uint8_t* values, size_t slot, const float* value, size_t dim) {
+  for (size_t d = 0; d < dim; ++d) Page::store(values, Page::value_index(slot, d, dim), value[d]);
+}
+
+// Scores of one row on one page; -infinity where the row does not see the token. Returns the
+// largest.
+template <class Page>
+float score_page(const AttendArgs& args, size_t row, size_t index, float* scores) {
+  const float* query = args.queries + row * args.key_dim;
+  float largest = kNothingVisible;
+  for (size_t token = 0; token < kPageTokens; ++token) {
+    const size_t position = args.first_position + index * kPageTokens + token;
+    float score = 0.0f;
+    for (size_t d = 0; d < args.key_dim; ++d) {
+      score += query[d] * Page::load(args.pages[index], Page::key_index(token, d, args.key_dim));
+    }
+    if (args.softcap > 0.0f) score = args.softcap * std::tanh(score / args.softcap);
+    const bool visible = position >= args.visible_begin[row] && position < args.visible_end[row];
+    scores[token] = visible ? score : -INFINITY;
+    largest = scores[token] > largest ? scores[token] : largest;
+  }
+  return largest;
+}
+
+template <class Page>
+float value_at(const AttendArgs& args, size_t index, size_t token, size_t d) {
+  const uint8_t* page = args.pages[index];
+  if (args.value_in_key) return Page::load(page, Page::key_index(token, d, args.key_dim));
+  return Page::load(page + kv_part_bytes(Page::kFormat, args.key_dim),
+                    Page::value_index(token, d, args.value_dim));
+}
 
 // Adds one page to the running state of one row.
 template <class Page>
 void attend_page(const AttendArgs& args, size_t row, size_t index, float* acc) {
-  const uint8_t* page = args.pages[index];
-  const float* query = args.queries + row * args.head_dim;
-  const size_t begin = args.visible_begin[row];
-  const size_t end = args.visible_end[row];
   float weight[kPageTokens];
-  float page_max = kNothingVisible;
-  for (size_t token = 0; token < kPageTokens; ++token) {
-    const size_t position = args.first_position + index * kPageTokens + token;
-    float score = 0.0f;
-    for (size_t dim = 0; dim < args.head_dim; ++dim) {
-      score += query[dim] * Page::key(page, token, dim, args.head_dim);
-    }
-    weight[token] = position >= begin && position < end ? score : -INFINITY;
-    page_max = weight[token] > page_max ? weight[token] : page_max;
-  }
+  const float page_max = score_page<Page>(args, row, index, weight);
   if (page_max > args.max[row]) {
     const float rescale = std::exp(args.max[row] - page_max);
     args.max[row] = page_max;
     args.sum[row] *= rescale;
-    for (size_t dim = 0; dim < args.head_dim; ++dim) acc[dim] *= rescale;
+    for (size_t d = 0; d < args.value_dim; ++d) acc[d] *= rescale;
   }
   for (size_t token = 0; token < kPageTokens; ++token) {
     weight[token] = std::exp(weight[token] - args.max[row]);
     args.sum[row] += weight[token];
   }
   for (size_t token = 0; token < kPageTokens; ++token) {
-    for (size_t dim = 0; dim < args.head_dim; ++dim) {
-      acc[dim] += weight[token] * Page::value(page, token, dim, args.head_dim);
+    for (size_t d = 0; d < args.value_dim; ++d) {
+      acc[d] += weight[token] * value_at<Page>(args, index, token, d);
     }
   }
 }
@@ -102,21 +110,27 @@ void attend_page(const AttendArgs& args, size_t row, size_t index, float* acc) {
 template <class Page>
 void attend(const AttendArgs& args) {
   for (size_t row = 0; row < args.rows; ++row) {
-    float* acc = args.acc + row * args.head_dim;
+    float* acc = args.acc + row * args.value_dim;
     args.max[row] = kNothingVisible;
     args.sum[row] = 0.0f;
-    for (size_t dim = 0; dim < args.head_dim; ++dim) acc[dim] = 0.0f;
+    for (size_t d = 0; d < args.value_dim; ++d) acc[d] = 0.0f;
     for (size_t i = 0; i < args.page_count; ++i) attend_page<Page>(args, row, i, acc);
   }
+}
+
+template <class Page>
+void fill(Kernels& kernels) {
+  constexpr size_t format = static_cast<size_t>(Page::kFormat);
+  kernels.store_key[format] = store_key<Page>;
+  kernels.store_value[format] = store_value<Page>;
+  kernels.attend[format] = attend<Page>;
 }
 
 }  // namespace
 
 void fill_attend(Kernels& kernels) {
-  kernels.store_kv[static_cast<size_t>(KvFormat::kBF16)] = BF16::store;
-  kernels.store_kv[static_cast<size_t>(KvFormat::kF32)] = F32::store;
-  kernels.attend[static_cast<size_t>(KvFormat::kBF16)] = attend<BF16>;
-  kernels.attend[static_cast<size_t>(KvFormat::kF32)] = attend<F32>;
+  fill<BF16>(kernels);
+  fill<F32>(kernels);
 }
 
 }  // namespace kvikk::scalar

@@ -14,20 +14,22 @@ Result<Attention> Attention::create(int threads, size_t heads, size_t kv_heads, 
   Attention a;
   const size_t group_heads = heads / kv_heads;
   a.rows_max_ = std::max(group_heads, kTileRows);
-  a.query_floats_ = a.rows_max_ * head_dim;
-  a.partial_floats_ = (a.rows_max_ * (head_dim + 2) + 15) / 16 * 16;
+  const size_t width = (head_dim + 15) / 16 * 16;
+  a.query_floats_ = a.rows_max_ * width;
+  a.partial_floats_ = (a.rows_max_ * (width + 2) + 15) / 16 * 16;
   const size_t chunks = context / (kChunkPages * kPageTokens) + 1;
   const size_t n = static_cast<size_t>(threads);
   TRY_ASSIGN(a.queries_, Buffer::allocate(n * a.query_floats_ * sizeof(float)));
+  TRY_ASSIGN(a.visible_, Buffer::allocate(n * 2 * a.rows_max_ * sizeof(uint32_t)));
   TRY_ASSIGN(a.partials_, Buffer::allocate(n * 2 * a.partial_floats_ * sizeof(float)));
   TRY_ASSIGN(a.split_, Buffer::allocate(kv_heads * chunks * a.partial_floats_ * sizeof(float)));
   return a;
 }
 
 Attention::Partial Attention::partial_at(Buffer& buffer, size_t index, size_t rows,
-                                         size_t head_dim) const {
+                                         size_t width) const {
   float* base = buffer.as<float>() + index * partial_floats_;
-  return {base + rows * head_dim, base + rows * head_dim + rows, base};
+  return {base + rows * width, base + rows * width + rows, base};
 }
 
 void Attention::plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads) {
@@ -87,24 +89,27 @@ void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLay
   const KvShape& shape = pool.shape();
   const size_t group_heads = layer.heads / shape.kv_heads;
   const size_t head_dim = shape.head_dim;
+  const size_t key_width = shape.key_width();
   const size_t rows = tile.tokens * group_heads;
   const size_t window = shape.groups[layer.group].window;
   const size_t first_position = tile.span->first_position + tile.first;
   const size_t last_page = (first_position + tile.tokens - 1) / kPageTokens;
 
-  uint32_t begin[kTileRows * 2];
-  uint32_t end[kTileRows * 2];
-  CHECK(rows <= kTileRows * 2);
+  CHECK(rows <= rows_max_ && rows * key_width <= query_floats_);
+  CHECK(rows * (shape.value_width() + 2) <= partial_floats_);
+  uint32_t* begin = visible_.as<uint32_t>() + static_cast<size_t>(thread) * 2 * rows_max_;
+  uint32_t* end = begin + rows_max_;
   float* queries = queries_.as<float>() + static_cast<size_t>(thread) * query_floats_;
   for (size_t t = 0; t < tile.tokens; ++t) {
     const size_t position = first_position + t;
     const float* source = layer.queries +
                           (tile.span->first_row + tile.first + t) * layer.queries_stride +
                           tile.kv_head * group_heads * head_dim;
-    std::memcpy(queries + t * group_heads * head_dim, source,
-                group_heads * head_dim * sizeof(float));
     for (size_t h = 0; h < group_heads; ++h) {
       const size_t row = t * group_heads + h;
+      float* query = queries + row * key_width;
+      std::memcpy(query, source + h * head_dim, head_dim * sizeof(float));
+      std::fill(query + head_dim, query + key_width, 0.0f);
       begin[row] =
           static_cast<uint32_t>(window > 0 && position + 1 > window ? position + 1 - window : 0);
       end[row] = static_cast<uint32_t>(position + 1);
@@ -123,7 +128,10 @@ void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLay
   args.pages = pages;
   args.page_count = end_page > first_page ? end_page - first_page : 0;
   args.first_position = first_page * kPageTokens;
-  args.head_dim = head_dim;
+  args.key_dim = key_width;
+  args.value_dim = shape.value_width();
+  args.value_in_key = shape.value_in_key;
+  args.softcap = layer.softcap;
   args.rows = rows;
   args.queries = queries;
   args.visible_begin = begin;
@@ -135,28 +143,37 @@ void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLay
   compute.kernels().attend[static_cast<size_t>(shape.format)](args);
 }
 
-void Attention::merge(const Partial& from, size_t rows, size_t head_dim, Partial into) {
+void Attention::merge(const Partial& from, size_t rows, size_t width, Partial into) {
   for (size_t row = 0; row < rows; ++row) {
     const float max = std::max(into.max[row], from.max[row]);
     const float keep = std::exp(into.max[row] - max);
     const float take = std::exp(from.max[row] - max);
     into.max[row] = max;
     into.sum[row] = into.sum[row] * keep + from.sum[row] * take;
-    float* acc = into.acc + row * head_dim;
-    const float* other = from.acc + row * head_dim;
-    for (size_t d = 0; d < head_dim; ++d) acc[d] = acc[d] * keep + other[d] * take;
+    float* acc = into.acc + row * width;
+    const float* other = from.acc + row * width;
+    for (size_t d = 0; d < width; ++d) acc[d] = acc[d] * keep + other[d] * take;
   }
 }
 
 void Attention::finish(const Partial& total, const Tile& tile, const AttendLayer& layer,
-                       size_t group_heads, size_t head_dim) {
+                       const KvShape& shape) {
+  const size_t group_heads = layer.heads / shape.kv_heads;
+  const size_t size = shape.value_size();
   for (size_t row = 0; row < tile.tokens * group_heads; ++row) {
-    const float inverse = 1.0f / total.sum[row];
-    const float* acc = total.acc + row * head_dim;
+    const size_t head = tile.kv_head * group_heads + row % group_heads;
+    float factor = 1.0f / total.sum[row];
+    if (layer.sinks != nullptr) {
+      const float sink = layer.sinks[head];
+      const float max = std::max(total.max[row], sink);
+      const float share = std::exp(total.max[row] - max);
+      factor = share / (total.sum[row] * share + std::exp(sink - max));
+    }
+    const float* acc = total.acc + row * shape.value_width();
     float* out = layer.out +
                  (tile.span->first_row + tile.first + row / group_heads) * layer.out_stride +
-                 (tile.kv_head * group_heads + row % group_heads) * head_dim;
-    for (size_t d = 0; d < head_dim; ++d) out[d] = acc[d] * inverse;
+                 head * size;
+    for (size_t d = 0; d < size; ++d) out[d] = acc[d] * factor;
   }
 }
 
@@ -167,14 +184,14 @@ void Attention::run_tile(Compute& compute, const Tile& tile, const AttendLayer& 
   const size_t last = tile.span->first_position + tile.first + tile.tokens;
   const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
   const size_t index = static_cast<size_t>(thread) * 2;
-  const Partial total = partial_at(partials_, index, rows, shape.head_dim);
-  const Partial part = partial_at(partials_, index + 1, rows, shape.head_dim);
+  const Partial total = partial_at(partials_, index, rows, shape.value_width());
+  const Partial part = partial_at(partials_, index + 1, rows, shape.value_width());
   attend_chunk(compute, tile, layer, 0, total, thread);
   for (size_t chunk = 1; chunk < chunks; ++chunk) {
     attend_chunk(compute, tile, layer, chunk, part, thread);
-    merge(part, rows, shape.head_dim, total);
+    merge(part, rows, shape.value_width(), total);
   }
-  finish(total, tile, layer, group_heads, shape.head_dim);
+  finish(total, tile, layer, shape);
 }
 
 void Attention::run_split(Compute& compute, const Tile& tile, const AttendLayer& layer) {
@@ -186,15 +203,15 @@ void Attention::run_split(Compute& compute, const Tile& tile, const AttendLayer&
   CHECK(shape.kv_heads * chunks * partial_floats_ * sizeof(float) <= split_.size());
   compute.pool().parallel_for(shape.kv_heads * chunks, [&](size_t i, int thread) {
     attend_chunk(compute, tiles_[i / chunks], layer, i % chunks,
-                 partial_at(split_, i, rows, shape.head_dim), thread);
+                 partial_at(split_, i, rows, shape.value_width()), thread);
   });
   for (size_t head = 0; head < shape.kv_heads; ++head) {
-    const Partial total = partial_at(split_, head * chunks, rows, shape.head_dim);
+    const Partial total = partial_at(split_, head * chunks, rows, shape.value_width());
     for (size_t chunk = 1; chunk < chunks; ++chunk) {
-      merge(partial_at(split_, head * chunks + chunk, rows, shape.head_dim), rows, shape.head_dim,
-            total);
+      merge(partial_at(split_, head * chunks + chunk, rows, shape.value_width()), rows,
+            shape.value_width(), total);
     }
-    finish(total, tiles_[head], layer, group_heads, shape.head_dim);
+    finish(total, tiles_[head], layer, shape);
   }
 }
 

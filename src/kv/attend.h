@@ -31,8 +31,11 @@ struct AttendLayer {
   size_t heads = 0;                // query heads; a multiple of the KV heads
   const float* queries = nullptr;  // [rows, queries_stride], scaled; head h at h * head_dim
   size_t queries_stride = 0;
-  float* out = nullptr;  // [rows, out_stride]
+  float* out = nullptr;  // [rows, out_stride]; head h at h * value_size
   size_t out_stride = 0;
+  float softcap = 0.0f;          // scores become softcap * tanh(score / softcap); 0: they stay
+  const float* sinks = nullptr;  // [heads]: a score that takes its share of the softmax and adds
+                                 // no value; null: none
 };
 
 class Attention {
@@ -41,7 +44,7 @@ class Attention {
   inline static constexpr size_t kTileRows = 64;  // query rows (tokens x heads of the group) a tile
 
   // Buffers for tiles of `heads` query heads over `kv_heads`, for `threads` threads, sequences of
-  // up to `context` tokens.
+  // up to `context` tokens. head_dim: the larger of key and value.
   static Result<Attention> create(int threads, size_t heads, size_t kv_heads, size_t head_dim,
                                   size_t context);
 
@@ -58,7 +61,7 @@ class Attention {
   struct Partial {
     float* max;  // [rows]
     float* sum;  // [rows]
-    float* acc;  // [rows, head_dim]
+    float* acc;  // [rows, value_width]
   };
 
   static void count_work(Compute& compute, std::span<const Span> spans, const AttendLayer& layer);
@@ -67,15 +70,16 @@ class Attention {
   void run_split(Compute& compute, const Tile& tile, const AttendLayer& layer);
   void attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t chunk,
                     Partial out, int thread);
-  static void merge(const Partial& from, size_t rows, size_t head_dim, Partial into);
+  static void merge(const Partial& from, size_t rows, size_t width, Partial into);
   static void finish(const Partial& total, const Tile& tile, const AttendLayer& layer,
-                     size_t group_heads, size_t head_dim);
-  Partial partial_at(Buffer& buffer, size_t index, size_t rows, size_t head_dim) const;
+                     const KvShape& shape);
+  Partial partial_at(Buffer& buffer, size_t index, size_t rows, size_t width) const;
 
   size_t rows_max_ = 0;        // of a tile
   size_t partial_floats_ = 0;  // of one Partial
   std::vector<Tile> tiles_;
-  Buffer queries_;   // [threads][rows_max, head_dim]
+  Buffer queries_;   // [threads][rows_max, key_width]
+  Buffer visible_;   // [threads][2][rows_max]: the first position that a row sees, the end
   Buffer partials_;  // [threads][2] partials: running total and chunk
   Buffer split_;     // [chunks of a context] partials, for a single row's long history
   size_t query_floats_ = 0;

@@ -37,6 +37,8 @@ size_t KvShape::sequence_bytes(size_t tokens) const {
 
 Result<PagePool> PagePool::create(KvShape shape, const std::vector<size_t>& slabs) {
   CHECK(slabs.size() == shape.groups.size());
+  CHECK(shape.head_dim > 0 && shape.head_dim <= kKvDimMax);
+  CHECK(shape.value_size() <= (shape.value_in_key ? shape.head_dim : kKvDimMax));
   PagePool pool;
   pool.shape_ = std::move(shape);
   for (size_t g = 0; g < slabs.size(); ++g) {
@@ -70,6 +72,26 @@ SlabId PagePool::copy(size_t group, SlabId source) {
   g.references[static_cast<size_t>(id)] = 1;
   std::memcpy(slab(group, id), slab(group, source), shape_.slab_bytes(group));
   return id;
+}
+
+void PagePool::store(const Kernels& kernels, const KvPlace& place, const float* key,
+                     const float* value) {
+  const auto format = static_cast<size_t>(shape_.format);
+  uint8_t* keys = page(place.group, place.slab, place.layer_in_group, place.kv_head);
+  float padded[(kKvDimMax + 15) / 16 * 16];
+  const auto widen = [&](const float* x, size_t size, size_t width) -> const float* {
+    if (size == width) return x;
+    std::memcpy(padded, x, size * sizeof(float));
+    std::fill(padded + size, padded + width, 0.0f);
+    return padded;
+  };
+  const size_t key_width = shape_.key_width();
+  kernels.store_key[format](keys, place.slot, widen(key, shape_.head_dim, key_width), key_width);
+  CHECK((value == nullptr) == shape_.value_in_key);
+  if (value == nullptr) return;
+  const size_t value_width = shape_.value_width();
+  kernels.store_value[format](keys + kv_part_bytes(shape_.format, key_width), place.slot,
+                              widen(value, shape_.value_size(), value_width), value_width);
 }
 
 void PagePool::retain(size_t group, SlabId slab) {

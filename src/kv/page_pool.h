@@ -25,13 +25,26 @@ struct KvGroup {
   size_t window = 0;           // tokens that these layers see, themselves included; 0: all
 };
 
+// The largest key or value of a KV head.
+inline constexpr size_t kKvDimMax = 576;
+
 struct KvShape {
   KvFormat format = KvFormat::kBF16;
   size_t kv_heads = 0;
-  size_t head_dim = 0;
+  size_t head_dim = 0;   // of keys, and of values where value_dim is 0; at most kKvDimMax
+  size_t value_dim = 0;  // of values where it differs
+  // Values are the first value_dim dims of the keys and take no room (a latent that all heads
+  // share).
+  bool value_in_key = false;
   std::vector<KvGroup> groups;
 
-  size_t page_bytes() const { return kv_page_bytes(format, head_dim); }
+  // In pages dims are padded with zeros to a multiple of 16.
+  size_t key_width() const { return (head_dim + 15) / 16 * 16; }
+  size_t value_size() const { return value_dim > 0 ? value_dim : head_dim; }
+  size_t value_width() const { return (value_size() + 15) / 16 * 16; }
+  size_t page_bytes() const {
+    return kv_part_bytes(format, key_width() + (value_in_key ? 0 : value_width()));
+  }
   size_t slab_bytes(size_t group) const {
     return groups[group].layers.size() * kv_heads * page_bytes();
   }
@@ -43,6 +56,15 @@ struct KvShape {
   // Slabs of a group that a sequence of `tokens` can hold at a time, while up to `step_tokens` are
   // appended at once.
   size_t sequence_slabs(size_t group, size_t tokens, size_t step_tokens) const;
+};
+
+// One token of one KV head in one layer.
+struct KvPlace {
+  size_t group = 0;
+  SlabId slab = kNoSlab;
+  size_t layer_in_group = 0;
+  size_t kv_head = 0;
+  size_t slot = 0;  // position % 64
 };
 
 class PagePool {
@@ -72,6 +94,8 @@ class PagePool {
     return slab(group, slab_id) +
            (layer_in_group * shape_.kv_heads + kv_head) * shape_.page_bytes();
   }
+  // Writes a key [head_dim] and a value [value_size()]; value is null where it is in the key.
+  void store(const Kernels& kernels, const KvPlace& place, const float* key, const float* value);
 
  private:
   struct Group {

@@ -27,7 +27,8 @@ constexpr size_t kMagicBytes = 8;
 std::string header_of(const KvShape& shape, const std::string& model_key) {
   std::ostringstream text;
   text << "model " << model_key << "\nformat " << (shape.format == KvFormat::kF32 ? "f32" : "bf16")
-       << "\nkv_heads " << shape.kv_heads << "\nhead_dim " << shape.head_dim << "\ngroups";
+       << "\nkv_heads " << shape.kv_heads << "\nhead_dim " << shape.head_dim << "\nvalue_dim "
+       << shape.value_size() << (shape.value_in_key ? " in the key" : "") << "\ngroups";
   for (const KvGroup& group : shape.groups) {
     text << ' ' << group.layers.size() << ':' << group.window;
   }

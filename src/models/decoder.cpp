@@ -231,9 +231,8 @@ void Model::rotate_and_store(Compute& compute, const Batch& batch, size_t layer)
       float* k = k_row + head * c.head_dim;
       if (c.qk_norm) kernels.rms_norm(k, w.k_norm.data(), c.head_dim, c.norm_epsilon, k);
       rope(k, cosines, sines, c.rotary);
-      uint8_t* page = pool.page(place.group, slab, place.index, head);
-      kernels.store_kv[static_cast<size_t>(pool.shape().format)](
-          page, position % kPageTokens, k, v_row + head * c.head_dim, c.head_dim);
+      pool.store(kernels, {place.group, slab, place.index, head, position % kPageTokens}, k,
+                 v_row + head * c.head_dim);
     }
     for (size_t head = 0; head < c.kv_heads * group; ++head) {
       float* q = q_row + head * c.head_dim;

@@ -27,29 +27,43 @@ namespace {
 constexpr size_t kHeadDims[] = {16, 32, 64, 80, 96, 112, 128, 256};
 constexpr KvFormat kFormats[] = {KvFormat::kBF16, KvFormat::kF32};
 
+// Dims of keys and values.
+struct Dims {
+  Dims(size_t both) : key(both), value(both) {}  // NOLINT: a size is the common case
+  Dims(size_t key_dim, size_t value_dim, bool in_key = false)
+      : key(key_dim), value(value_dim), value_in_key(in_key) {}
+  size_t key;
+  size_t value;
+  bool value_in_key = false;
+};
+
 // A KV head's pages with random tokens in them, and what the pages hold as plain floats.
 class Cache {
  public:
-  Cache(KvFormat format, size_t head_dim, size_t pages, unsigned seed, bool biased = false)
-      : format_(format), head_dim_(head_dim), page_bytes_(kv_page_bytes(format, head_dim)) {
+  Cache(KvFormat format, Dims dims, size_t pages, unsigned seed, bool biased = false)
+      : format_(format),
+        dims_(dims),
+        page_bytes_(kv_part_bytes(format, dims.key + (dims.value_in_key ? 0 : dims.value))) {
     Result<Buffer> buffer = Buffer::allocate(pages * page_bytes_);
     EXPECT_TRUE(buffer.ok());
     memory_ = std::move(buffer.value());
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    keys_.resize(pages * kPageTokens * head_dim);
-    values_.resize(keys_.size());
+    keys_.resize(pages * kPageTokens * dims.key);
+    values_.resize(pages * kPageTokens * dims.value);
+    for (float& v : values_) v = normal(random);
     for (size_t i = 0; i < keys_.size(); ++i) {
       keys_[i] = normal(random);
-      values_[i] = normal(random);
       // Keys of a model with a key bias: a few dims are a hundred times the others.
-      if (biased && i % head_dim % 13 == 3) keys_[i] += i % head_dim % 2 == 0 ? 100.0f : -250.0f;
+      if (biased && i % dims.key % 13 == 3) keys_[i] += i % dims.key % 2 == 0 ? 100.0f : -250.0f;
     }
-    const Kernels scalar = scalar_kernels();
+    if (dims.value_in_key) {
+      for (size_t i = 0; i < values_.size(); ++i) {
+        values_[i] = keys_[i / dims.value * dims.key + i % dims.value];
+      }
+    }
     for (size_t t = 0; t < pages * kPageTokens; ++t) {
-      scalar.store_kv[static_cast<size_t>(format)](page(t / kPageTokens), t % kPageTokens,
-                                                   &keys_[t * head_dim], &values_[t * head_dim],
-                                                   head_dim);
+      store(t, &keys_[t * dims.key], &values_[t * dims.value]);
     }
     if (format == KvFormat::kBF16) {
       for (float& v : keys_) v = bfloat16_to_float(float_to_bfloat16(v));
@@ -60,38 +74,46 @@ class Cache {
 
   // Overwrites a token, in the page and in the floats.
   void set_token(size_t token, float key, float value) {
-    const std::vector<float> k(head_dim_, key);
-    const std::vector<float> v(head_dim_, value);
-    scalar_kernels().store_kv[static_cast<size_t>(format_)](
-        page(token / kPageTokens), token % kPageTokens, k.data(), v.data(), head_dim_);
-    std::copy(k.begin(), k.end(), keys_.begin() + static_cast<ptrdiff_t>(token * head_dim_));
-    std::copy(v.begin(), v.end(), values_.begin() + static_cast<ptrdiff_t>(token * head_dim_));
+    const std::vector<float> k(dims_.key, key);
+    const std::vector<float> v(dims_.value, value);
+    store(token, k.data(), v.data());
+    std::copy(k.begin(), k.end(), keys_.begin() + static_cast<ptrdiff_t>(token * dims_.key));
+    std::copy(v.begin(), v.end(), values_.begin() + static_cast<ptrdiff_t>(token * dims_.value));
   }
 
   KvFormat format() const { return format_; }
-  size_t head_dim() const { return head_dim_; }
+  Dims dims() const { return dims_; }
   size_t page_count() const { return pages_.size(); }
   const uint8_t* const* pages() const { return pages_.data(); }
-  const float* key(size_t token) const { return &keys_[token * head_dim_]; }
-  const float* value(size_t token) const { return &values_[token * head_dim_]; }
+  const float* key(size_t token) const { return &keys_[token * dims_.key]; }
+  const float* value(size_t token) const { return &values_[token * dims_.value]; }
 
  private:
   uint8_t* page(size_t index) { return memory_.data() + index * page_bytes_; }
+  void store(size_t token, const float* key, const float* value) {
+    const Kernels scalar = scalar_kernels();
+    const auto format = static_cast<size_t>(format_);
+    uint8_t* keys = page(token / kPageTokens);
+    scalar.store_key[format](keys, token % kPageTokens, key, dims_.key);
+    if (dims_.value_in_key) return;
+    scalar.store_value[format](keys + kv_part_bytes(format_, dims_.key), token % kPageTokens, value,
+                               dims_.value);
+  }
 
   KvFormat format_;
-  size_t head_dim_;
+  Dims dims_;
   size_t page_bytes_;
   Buffer memory_;
   std::vector<const uint8_t*> pages_;
-  std::vector<float> keys_;    // [tokens, head_dim]
-  std::vector<float> values_;  // [tokens, head_dim]
+  std::vector<float> keys_;    // [tokens, key dim]
+  std::vector<float> values_;  // [tokens, value dim]
 };
 
 // Rows with what they see. Positions are relative to `first`, the position of the cache's start.
 struct Rows {
   Rows(size_t row_count, size_t dim, size_t first_position, size_t begin, size_t end, unsigned seed,
        bool biased = false)
-      : rows(row_count), head_dim(dim), first(first_position) {
+      : rows(row_count), key_dim(dim), first(first_position) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     // Scores get a standard deviation near 3.
@@ -105,9 +127,10 @@ struct Rows {
   }
 
   size_t rows;
-  size_t head_dim;
+  size_t key_dim;
   size_t first;
-  std::vector<float> queries;  // [rows, head_dim]
+  float softcap = 0.0f;
+  std::vector<float> queries;  // [rows, key_dim]
   std::vector<uint32_t> visible_begin;
   std::vector<uint32_t> visible_end;
 };
@@ -121,11 +144,11 @@ constexpr float kGuard = 77.0f;
 // Runs rows [row, row + count) over the whole cache.
 Partial attend(const Kernels& level, const Cache& cache, const Rows& rows, size_t row,
                size_t count) {
-  const size_t head_dim = cache.head_dim();
+  const Dims dims = cache.dims();
   // One float of guard on each side; acc and queries are not aligned to a line.
   Partial out = {std::vector<float>(count + 2, kGuard), std::vector<float>(count + 2, kGuard),
-                 std::vector<float>(count * head_dim + 2, kGuard)};
-  const size_t scratch_bytes = attend_scratch_bytes(count, head_dim);
+                 std::vector<float>(count * dims.value + 2, kGuard)};
+  const size_t scratch_bytes = attend_scratch_bytes(count, std::max(dims.key, dims.value));
   Result<Buffer> scratch = Buffer::allocate(scratch_bytes + 64);
   EXPECT_TRUE(scratch.ok());
   std::memset(scratch.value().data(), 0xff, scratch_bytes);  // NaN: nothing may rely on zeros
@@ -134,9 +157,12 @@ Partial attend(const Kernels& level, const Cache& cache, const Rows& rows, size_
   args.pages = cache.pages();
   args.page_count = cache.page_count();
   args.first_position = rows.first;
-  args.head_dim = head_dim;
+  args.key_dim = dims.key;
+  args.value_dim = dims.value;
+  args.value_in_key = dims.value_in_key;
+  args.softcap = rows.softcap;
   args.rows = count;
-  args.queries = rows.queries.data() + row * head_dim;
+  args.queries = rows.queries.data() + row * dims.key;
   args.visible_begin = rows.visible_begin.data() + row;
   args.visible_end = rows.visible_end.data() + row;
   args.max = out.max.data() + 1;
@@ -169,7 +195,7 @@ Tolerance tolerance_of(const Kernels& level, KvFormat format) {
 // The largest error of a row's output over its tolerance, from a float64 softmax.
 double worst_error(const Cache& cache, const Rows& rows, size_t row, const Partial& got,
                    const Tolerance& allowed) {
-  const size_t head_dim = cache.head_dim();
+  const Dims dims = cache.dims();
   const size_t begin = std::max<size_t>(rows.visible_begin[row], rows.first) - rows.first;
   const size_t end = rows.visible_end[row] - rows.first;
   std::vector<double> scores;
@@ -178,28 +204,29 @@ double worst_error(const Cache& cache, const Rows& rows, size_t row, const Parti
   for (size_t t = begin; t < end; ++t) {
     double score = 0.0;
     double terms = 0.0;
-    for (size_t d = 0; d < head_dim; ++d) {
-      const double term = static_cast<double>(rows.queries[row * head_dim + d]) * cache.key(t)[d];
+    for (size_t d = 0; d < dims.key; ++d) {
+      const double term = static_cast<double>(rows.queries[row * dims.key + d]) * cache.key(t)[d];
       score += term;
       terms += std::fabs(term);
     }
+    if (rows.softcap > 0.0f) score = rows.softcap * std::tanh(score / rows.softcap);
     scores.push_back(score);
     largest = std::max(largest, score);
     magnitude = std::max(magnitude, terms);
   }
   double sum = 0.0;
-  std::vector<double> out(head_dim), size(head_dim);
+  std::vector<double> out(dims.value), size(dims.value);
   for (size_t t = begin; t < end; ++t) {
     const double weight = std::exp(scores[t - begin] - largest);
     sum += weight;
-    for (size_t d = 0; d < head_dim; ++d) {
+    for (size_t d = 0; d < dims.value; ++d) {
       out[d] += weight * cache.value(t)[d];
       size[d] += weight * std::fabs(cache.value(t)[d]);
     }
   }
   double worst = 0.0;
-  for (size_t d = 0; d < head_dim; ++d) {
-    const double value = static_cast<double>(got.acc[row * head_dim + d]) / got.sum[row];
+  for (size_t d = 0; d < dims.value; ++d) {
+    const double value = static_cast<double>(got.acc[row * dims.value + d]) / got.sum[row];
     const double tolerance = (allowed.values + allowed.scores * magnitude) * size[d] / sum;
     const double error = std::fabs(value - out[d] / sum) / tolerance;
     worst = std::max(worst, std::isnan(error) ? 1e9 : error);
@@ -217,10 +244,10 @@ void expect_close(const Cache& cache, const Rows& rows, const std::string& what)
   }
 }
 
-bool same_row(const Partial& a, size_t row_a, const Partial& b, size_t row_b, size_t head_dim) {
+bool same_row(const Partial& a, size_t row_a, const Partial& b, size_t row_b, size_t dim) {
   return std::memcmp(&a.max[row_a], &b.max[row_b], 4) == 0 &&
          std::memcmp(&a.sum[row_a], &b.sum[row_b], 4) == 0 &&
-         std::memcmp(&a.acc[row_a * head_dim], &b.acc[row_b * head_dim], 4 * head_dim) == 0;
+         std::memcmp(&a.acc[row_a * dim], &b.acc[row_b * dim], 4 * dim) == 0;
 }
 
 TEST(Attend, MatchesFloat64AtEveryHeadSize) {
@@ -252,6 +279,56 @@ TEST(Attend, MatchesFloat64AtEveryNumberOfPages) {
     for (size_t pages = 1; pages <= 20; ++pages) {
       const Cache cache(format, 64, pages, 13);
       expect_close(cache, Rows(3, 64, 64 * 1000, 0, pages * 64, 7), "whole pages");
+    }
+  }
+}
+
+// Keys and values of different sizes; values that are the first dims of the keys.
+constexpr size_t kUnlike[][2] = {{16, 32},  {192, 128}, {64, 16},   {48, 576},
+                                 {576, 16}, {96, 112},  {576, 512}, {320, 256}};
+
+TEST(Attend, MatchesFloat64WithUnlikeKeysAndValues) {
+  for (const KvFormat format : kFormats) {
+    for (const auto& [key, value] : kUnlike) {
+      for (const bool in_key : {false, true}) {
+        if (in_key && value > key) continue;
+        const Cache cache(format, Dims(key, value, in_key), 3, 21);
+        for (const size_t rows : {1u, 5u, 16u, 33u, 128u}) {
+          expect_close(cache, Rows(rows, key, 128, 0, 150, 22),
+                       std::to_string(key) + " / " + std::to_string(value));
+        }
+      }
+    }
+  }
+}
+
+TEST(Attend, ARowAloneIsTheSameWithUnlikeKeysAndValues) {
+  for (const KvFormat format : kFormats) {
+    for (const bool in_key : {false, true}) {
+      const Cache cache(format, Dims(96, 64, in_key), 3, 23);
+      Rows rows(40, 96, 0, 0, 190, 24);
+      rows.softcap = 30.0f;
+      for (const Kernels& level : kernel_levels()) {
+        const Partial all = attend(level, cache, rows, 0, 40);
+        for (size_t r = 0; r < 40; ++r) {
+          ASSERT_TRUE(same_row(attend(level, cache, rows, r, 1), 0, all, r, 64)) << level.level;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attend, MatchesFloat64UnderASoftCap) {
+  for (const KvFormat format : kFormats) {
+    for (const size_t head_dim : {48u, 64u, 256u}) {
+      const Cache cache(format, head_dim, 4, 25);
+      for (const float cap : {0.5f, 5.0f, 50.0f}) {  // all, some, hardly any scores at the cap
+        for (const size_t count : {1u, 6u, 13u, 40u}) {
+          Rows rows(count, head_dim, 0, 3, 200, 26);
+          rows.softcap = cap;
+          expect_close(cache, rows, "soft cap " + std::to_string(cap));
+        }
+      }
     }
   }
 }

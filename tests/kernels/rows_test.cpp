@@ -279,14 +279,19 @@ TEST(Rows, StoreKvWritesTheSameBytesAtEveryLevelAndNoOthers) {
       value[head_dim - 1 - i] = specials[i];
     }
     for (size_t format = 0; format < 2; ++format) {
-      const size_t bytes = kv_page_bytes(static_cast<KvFormat>(format), head_dim);
+      const size_t bytes = kv_part_bytes(static_cast<KvFormat>(format), head_dim);
       for (size_t slot = 0; slot < kPageTokens; ++slot) {
-        std::vector<uint8_t> want(bytes, 0xa5);
-        scalar.store_kv[format](want.data(), slot, key.data(), value.data(), head_dim);
+        std::vector<uint8_t> want_keys(bytes, 0xa5);
+        std::vector<uint8_t> want_values(bytes, 0xa5);
+        scalar.store_key[format](want_keys.data(), slot, key.data(), head_dim);
+        scalar.store_value[format](want_values.data(), slot, value.data(), head_dim);
         for (const Kernels& level : kernel_levels()) {
           std::vector<uint8_t> got(bytes, 0xa5);
-          level.store_kv[format](got.data(), slot, key.data(), value.data(), head_dim);
-          ASSERT_TRUE(same_bytes(got, want)) << level.level << " slot " << slot;
+          level.store_key[format](got.data(), slot, key.data(), head_dim);
+          ASSERT_TRUE(same_bytes(got, want_keys)) << level.level << " slot " << slot;
+          got.assign(bytes, 0xa5);
+          level.store_value[format](got.data(), slot, value.data(), head_dim);
+          ASSERT_TRUE(same_bytes(got, want_values)) << level.level << " slot " << slot;
         }
       }
     }
