@@ -58,10 +58,10 @@ void Attention::count_work(Compute& compute, std::span<const Span> spans,
     };
     const size_t pages =
         (end - 1) / kPageTokens + 1 - first_seen(span.first_position) / kPageTokens;
-    work.bytes += pages * shape.kv_heads * kv_page_bytes(shape.format, shape.head_dim);
+    work.bytes += pages * shape.kv_heads * shape.page_bytes();
     uint64_t seen = 0;  // tokens, summed over rows
     for (size_t p = span.first_position; p < end; ++p) seen += p + 1 - first_seen(p);
-    work.float_operations += seen * layer.heads * shape.head_dim * 4;
+    work.float_operations += seen * layer.heads * 2 * (shape.head_dim + shape.value_size());
   }
 }
 

@@ -164,6 +164,10 @@ void ExpertMixture::multiply(Compute& compute, const Call& call, const Rows& x,
       const Matrix& matrix = call.experts[group.expert].*member;
       CHECK(matrix.inputs == x.k);
       CHECK(matrix.panel_count() * kPanelRows <= stride);
+      Work& work = compute.work();
+      const uint64_t operations = uint64_t{2} * group.rows * matrix.outputs * matrix.inputs;
+      work.bytes += matrix.bytes();
+      (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
       const size_t chunk = task_panels(matrix, group.rows);
       first_task_.push_back(first_task_.back() + (matrix.panel_count() + chunk - 1) / chunk);
     }
