@@ -1,20 +1,28 @@
 #!/usr/bin/env python3
-"""Measures kvikk beside llama.cpp: same file and threads, one interleaved run, medians, spread.
+"""Measures kvikk beside its peers: same file, threads and cases, interleaved, medians, spread.
 
-usage: bench/peers.py [--models NAME,...] [--threads N] [--rounds N] [--scratch DIR]
-                      [--markdown FILE]
+usage: bench/peers.py [--models NAME,...] [--depth N,...] [--rows N,...] [--threads N] [--rounds N]
+                      [--peer-bench PATH [--peer-bench-flags FLAGS]] [--cpu-level L]
+                      [--scratch DIR] [--markdown FILE] [--plot FILE.svg]
 
-The peer is the llama.cpp inside the Python package llama-cpp-python, built for this machine in a
-virtual environment under the scratch folder (outside the source tree). g++ 12 drops the stores of
-its AMX tile configuration, and the result crashes; PEER_FLAGS keep them. Each round runs every
-engine once, in alternating order; a speed is the median over rounds. Needs python3-venv, cmake, g++
-and the models (`kvikk pull NAME`).
+The first peer is the llama.cpp inside the Python package llama-cpp-python, built for this machine
+in a virtual environment under the scratch folder (outside the source tree). g++ 12 drops the stores
+of its AMX tile configuration, and the result crashes; PEER_FLAGS keep them. It runs with its
+weights repacked (no mmap); behind a long history with and without flash attention, and the faster
+one counts. --peer-bench adds any program that takes llama-bench's options, such as ik_llama.cpp's
+(--peer-bench-flags "-rtr 1 -fa 1").
+
+Each round runs every engine once, in turning order; a speed is the median over rounds, a ratio the
+median of the rounds' ratios to the faster peer. The history of a depth is computed once by the
+first peer and then read from the scratch folder. Needs python3-venv, cmake, g++ and the models
+(`kvikk pull NAME`).
 """
 
 import argparse
 import json
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -24,47 +32,92 @@ PEER_PACKAGE = "llama-cpp-python"
 PEER_FLAGS = "-fno-tree-dse -fno-dse -fno-tree-sra -fno-tree-forwprop"
 DEFAULT_MODELS = "smollm2-135m,gemma-3-270m,qwen2.5-coder-0.5b,qwen2.5-coder-1.5b"
 
-# Runs inside the peer's environment: argv is model, threads, prefill, decode; prints one JSON line.
+# Runs inside the peer's environment: argv is a JSON object, prints one JSON line.
 PEER_PROGRAM = r"""
-import ctypes, json, random, sys, time
+import ctypes, json, os, random, sys, time
 import llama_cpp as L
-model_path, threads, prefill, decode = sys.argv[1], *map(int, sys.argv[2:5])
+A = json.loads(sys.argv[1])
 quiet = L.llama_log_callback(lambda *a: None)
 L.llama_log_set(quiet, ctypes.c_void_p(0))
 L.llama_backend_init()
 mp = L.llama_model_default_params()
 mp.use_mmap = False  # run-time repacking needs it
 started = time.time()
-model = L.llama_model_load_from_file(model_path.encode(), mp)
+model = L.llama_model_load_from_file(A["model"].encode(), mp)
 load = time.time() - started
-cp = L.llama_context_default_params()
-cp.n_ctx, cp.n_batch, cp.n_ubatch = prefill + decode + 64, prefill, prefill
-cp.n_threads = cp.n_threads_batch = threads
-ctx = L.llama_init_from_model(model, cp)
 vocabulary = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
-memory = L.llama_get_memory(ctx)
 rnd = random.Random(1)
-tokens = [rnd.randrange(5, vocabulary // 2) for _ in range(prefill + decode)]
+results = []
 
-def run(ids):
-    array = (L.llama_token * len(ids))(*ids)
-    if L.llama_decode(ctx, L.llama_batch_get_one(array, len(ids))) != 0:
+def context(depth, rows, flash):
+    cp = L.llama_context_default_params()
+    cp.n_ctx = depth + max(A["prefill"], A["decode"] * rows) + 64
+    cp.n_batch = cp.n_ubatch = max(A["prefill"], rows)
+    cp.n_seq_max, cp.kv_unified = rows, True
+    cp.n_threads = cp.n_threads_batch = A["threads"]
+    cp.flash_attn_type = flash
+    return L.llama_init_from_model(model, cp)
+
+def feed(ctx, items):  # (token, position, sequence)
+    batch = L.llama_batch_init(len(items), 0, 1)
+    batch.n_tokens = len(items)
+    for i, (token, position, sequence) in enumerate(items):
+        batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position, 1
+        batch.seq_id[i][0] = sequence
+        batch.logits[i] = sequence > 0 or i == len(items) - 1 or len(items) <= A["rows_max"]
+    if L.llama_decode(ctx, batch) != 0:
         sys.exit("llama_decode failed")
     L.llama_synchronize(ctx)
+    L.llama_batch_free(batch)
 
-def timed(first, count, step):
+def token():
+    return rnd.randrange(5, vocabulary // 2)
+
+def fill(ctx, depth, name):
+    if depth == 0:
+        return
+    path = f"{A['state']}-{depth}-{name}"
+    n = ctypes.c_size_t(0)
+    buffer = (L.llama_token * depth)()
+    if os.path.exists(path):
+        if L.llama_state_seq_load_file(ctx, path.encode(), 0, buffer, depth, ctypes.byref(n)):
+            return
+    step = A["prefill"]
+    for i in range(0, depth, step):
+        feed(ctx, [(token(), p, 0) for p in range(i, min(depth, i + step))])
+    L.llama_state_seq_save_file(ctx, path.encode(), 0, buffer, depth)
+
+def measure(depth, flash):
+    speeds = {}
+    ctx = context(depth, A["rows_max"], flash)
+    memory = L.llama_get_memory(ctx)
+    fill(ctx, depth, flash)
+    feed(ctx, [(token(), depth, 0)])  # warm
+    L.llama_memory_seq_rm(memory, 0, depth, -1)
     started = time.time()
-    for i in range(first, first + count, step):
-        run(tokens[i:i + step])
-    return count / (time.time() - started)
+    feed(ctx, [(token(), depth + i, 0) for i in range(A["prefill"])])
+    speeds["prefill"] = A["prefill"] / (time.time() - started)
+    L.llama_memory_seq_rm(memory, 0, depth, -1)
+    for rows in A["rows"]:
+        for r in range(1, rows):
+            L.llama_memory_seq_cp(memory, 0, r, -1, -1)
+        started = time.time()
+        for i in range(A["decode"]):
+            feed(ctx, [(token(), depth + i, r) for r in range(rows)])
+        speeds[f"{rows} rows"] = rows * A["decode"] / (time.time() - started)
+        L.llama_memory_seq_rm(memory, 0, depth, -1)
+        for r in range(1, rows):
+            L.llama_memory_seq_rm(memory, r, -1, -1)
+    L.llama_free(ctx)
+    return speeds
 
-run(tokens[:8])  # warm
-L.llama_memory_clear(memory, True)
-p = timed(0, prefill, prefill)
-L.llama_memory_clear(memory, True)
-run(tokens[:1])
-d = timed(1, decode, 1)
-print(json.dumps({"prefill": p, "decode": d, "load_seconds": load,
+for depth in A["depth"]:
+    best = measure(depth, -1)  # the program's own choice
+    if depth > 0:
+        for case, speed in measure(depth, 0).items():
+            best[case] = max(best[case], speed)
+    results += [{"depth": depth, "case": c, "speed": s} for c, s in best.items()]
+print(json.dumps({"results": results, "load_seconds": load,
                   "system": L.llama_print_system_info().decode().strip()}))
 """
 
@@ -96,27 +149,127 @@ def model_path(kvikk, name):
     sys.exit(f"model '{name}' is not here: run 'kvikk pull {name}' first")
 
 
-def run_kvikk(kvikk, model, threads, prefill, decode):
-    out = subprocess.run([kvikk, "bench", "-m", model, "--prefill", str(prefill), "--decode",
-                          str(decode), "--depth", "0", "--rows", "1", "--threads", str(threads),
-                          "--repeat", "1", "--json"], check=True, capture_output=True, text=True)
+def case_of(result):
+    kind = f"{result['rows']} rows" if result["kind"] == "rows" else result["kind"]
+    return result["depth"], kind
+
+
+def run_kvikk(args, model):
+    out = subprocess.run([args.kvikk, "bench", "-m", model, "--prefill", str(args.prefill),
+                          "--decode", str(args.decode), "--depth", args.depth, "--rows", args.rows,
+                          "--threads", str(args.threads), "--repeat", "1", "--json",
+                          *(["--cpu-level", args.cpu_level] if args.cpu_level else [])], check=True, capture_output=True, text=True)
     report = json.loads(out.stdout)
-    speed = {r["kind"]: r["tokens_per_second"] for r in report["results"] if r["depth"] == 0}
-    return {"prefill": speed["prefill"], "decode": speed["decode"],
+    return {"speed": {case_of(r): r["tokens_per_second"] for r in report["results"]},
+            "percent": {case_of(r): r["percent_of_limit"] for r in report["results"]},
             "load_seconds": report["load_seconds"],
             "bandwidth": report["bandwidth_gb_per_second"], "report": report}
 
 
-def run_peer(python, model, threads, prefill, decode):
-    out = subprocess.run([python, "-c", PEER_PROGRAM, model, str(threads), str(prefill),
-                          str(decode)], capture_output=True, text=True)
+def run_llama_cpp(args, python, model):
+    name = re.sub("[^a-z0-9]", "-", os.path.basename(model).lower())
+    rows = [int(r) for r in args.rows.split(",")]
+    what = {"model": model, "threads": args.threads, "prefill": args.prefill,
+            "decode": args.decode, "depth": [int(d) for d in args.depth.split(",")],
+            "rows": rows, "rows_max": max(rows), "state": os.path.join(args.scratch, name)}
+    out = subprocess.run([python, "-c", PEER_PROGRAM, json.dumps(what)], capture_output=True,
+                         text=True)
     if out.returncode != 0:
-        sys.exit(f"the peer failed on {model}: exit {out.returncode}\n{out.stderr[-2000:]}")
-    return json.loads(out.stdout.splitlines()[-1])
+        sys.exit(f"llama.cpp failed on {model}: exit {out.returncode}\n{out.stderr[-2000:]}")
+    report = json.loads(out.stdout.splitlines()[-1])
+    speed = {(r["depth"], r["case"]): r["speed"] for r in report["results"]}
+    speed.update({(d, "decode"): s for (d, c), s in list(speed.items()) if c == "1 rows"})
+    return {"speed": speed, "load_seconds": report["load_seconds"], "system": report["system"]}
+
+
+def run_llama_bench(args, model):
+    """Prefill at depth 0 and decode at each depth: what programs of this kind can all measure."""
+    help_text = subprocess.run([args.peer_bench, "--help"], capture_output=True, text=True)
+    by_depth = "--n-depth" in help_text.stdout + help_text.stderr
+    common = [args.peer_bench, "-m", model, "-t", str(args.threads), "-mmp", "0", "-r", "1", "-o",
+              "json", *shlex.split(args.peer_bench_flags)]
+    speed = {}
+    for depth in (int(d) for d in args.depth.split(",")):
+        if depth == 0:
+            flags = ["-p", str(args.prefill), "-n", str(args.decode)]
+        elif by_depth:
+            flags = ["-p", str(args.prefill), "-n", str(args.decode), "-d", str(depth)]
+        else:
+            flags = ["-p", "0", "-n", "0", "-gp", f"{depth},{args.decode}"]
+        out = subprocess.run([*common, *flags], capture_output=True, text=True)
+        if out.returncode != 0:
+            sys.exit(f"{args.peer_bench} failed: exit {out.returncode}\n{out.stderr[-2000:]}")
+        for r in json.loads(out.stdout):
+            kind = "prefill" if r["n_gen"] == 0 else "decode"
+            speed[depth, kind] = r["avg_ts"]
+    return {"speed": speed}
 
 
 def spread(values):
     return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+
+def table_lines(model, runs):
+    """Lines of the table, and each engine's median by case."""
+    lines, medians = [], {}
+    engines = list(runs)
+    for depth, kind in runs["kvikk"][0]["speed"]:
+        key = depth, kind
+        if kind == "1 rows":
+            continue
+        there = [e for e in engines if all(key in r["speed"] for r in runs[e])]
+        values = {e: [r["speed"][key] for r in runs[e]] for e in there}
+        medians[key] = {e: statistics.median(v) for e, v in values.items()}
+        peers = [e for e in there if e != "kvikk"]
+        ratio = ""
+        if peers:
+            rounds = zip(values["kvikk"], *(values[e] for e in peers))
+            ratio = f"{statistics.median(k / max(p) for k, *p in rounds):.2f}"
+        percent = statistics.median(r["percent"][key] for r in runs["kvikk"])
+        cells = [spread(values[e]) if e in values else "" for e in engines]
+        lines.append(f"| {model} | {kind} at {depth} | " + " | ".join(cells) +
+                     f" | {ratio} | {percent:.0f}% |")
+    cells = [f"{statistics.median(r['load_seconds'] for r in runs[e]):.2f} s"
+             if "load_seconds" in runs[e][0] else "" for e in engines]
+    lines.append(f"| {model} | load | " + " | ".join(cells) + " | | |")
+    return lines, medians
+
+
+COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80")
+
+
+def plot_svg(title, medians):
+    """Decode speed over depth, one line an engine; both axes from zero."""
+    points = {}
+    for (depth, kind), speeds in sorted(medians.items()):
+        if kind == "decode":
+            for engine, speed in speeds.items():
+                points.setdefault(engine, []).append((depth, speed))
+    deepest = max(d for line in points.values() for d, _ in line) or 1
+    fastest = max(s for line in points.values() for _, s in line)
+    width, height, left, top, bottom = 640, 360, 60, 40, 50
+    def place(depth, speed):
+        x = left + (width - left - 20) * depth / deepest
+        return x, height - bottom - (height - bottom - top) * speed / fastest
+    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+           f'font-family="sans-serif" font-size="12">',
+           f'<rect width="{width}" height="{height}" fill="white"/>',
+           f'<text x="{left}" y="20" font-size="14">{title}: decode, tokens per second over depth'
+           f'</text>']
+    for i in range(5):
+        x, y = place(deepest * i / 4, fastest * i / 4)
+        svg.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 20}" y2="{y:.1f}" '
+                   f'stroke="#ddd"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
+                   f'{fastest * i / 4:.0f}</text><text x="{x:.1f}" y="{height - 28}" '
+                   f'text-anchor="middle">{deepest * i // 4}</text>')
+    for (engine, line), colour in zip(points.items(), COLOURS):
+        where = [place(d, s) for d, s in line]
+        svg.append('<polyline fill="none" stroke-width="2" stroke="' + colour + '" points="' +
+                   " ".join(f"{x:.1f},{y:.1f}" for x, y in where) + '"/>')
+        x, y = where[-1]
+        svg.append(f'<text x="{x:.1f}" y="{y - 6:.1f}" text-anchor="end" fill="{colour}">{engine}'
+                   f'</text>')
+    return "\n".join(svg) + "\n</svg>\n"
 
 
 def main():
@@ -126,47 +279,53 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--prefill", type=int, default=512)
     ap.add_argument("--decode", type=int, default=64)
+    ap.add_argument("--depth", default="0", help="tokens in the cache before, a list")
+    ap.add_argument("--rows", default="1,4,8", help="sequences side by side, a list")
+    ap.add_argument("--cpu-level", default="", help="of kvikk; the best if not given")
     ap.add_argument("--kvikk", default=os.path.join(ROOT, "build", "kvikk"))
-    ap.add_argument("--peer-python", default="", help="an interpreter that has the peer already")
+    ap.add_argument("--peer-python", default="", help="an interpreter that has llama.cpp already")
+    ap.add_argument("--peer-bench", default="", help="a second peer: a llama-bench program")
+    ap.add_argument("--peer-bench-flags", default="", help="its best flags")
+    ap.add_argument("--peer-bench-name", default="ik_llama.cpp")
     ap.add_argument("--scratch", default=os.path.expanduser("~/.cache/kvikk/bench"))
     ap.add_argument("--markdown", default="", help="also write the table to this file")
+    ap.add_argument("--plot", default="", help="draw decode over depth of the last model")
     args = ap.parse_args()
     os.makedirs(args.scratch, exist_ok=True)
     python = args.peer_python or peer_python(args.scratch)
-    lines = ["| model | case | kvikk tok/s | llama.cpp tok/s | ratio |", "|---|---|---|---|---|"]
+    engines = {"kvikk": lambda path: run_kvikk(args, path),
+               "llama.cpp": lambda path: run_llama_cpp(args, python, path)}
+    if args.peer_bench:
+        engines[args.peer_bench_name] = lambda path: run_llama_bench(args, path)
+    lines = ["| model | case | " + " | ".join(f"{e}, tok/s" for e in engines) +
+             " | ratio | of limit |", "|---" * (len(engines) + 4) + "|"]
+    print("\n".join(lines), flush=True)
     for name in args.models.split(","):
         path = model_path(args.kvikk, name)
-        ours, theirs = [], []
+        runs = {engine: [] for engine in engines}
         for r in range(args.rounds):
-            for engine in ((0, 1) if r % 2 == 0 else (1, 0)):
-                if engine == 0:
-                    ours.append(run_kvikk(args.kvikk, path, args.threads, args.prefill,
-                                          args.decode))
-                else:
-                    theirs.append(run_peer(python, path, args.threads, args.prefill, args.decode))
+            order = list(engines)
+            for engine in order[r % len(order):] + order[:r % len(order)]:
+                runs[engine].append(engines[engine](path))
             print(f"{name}: round {r + 1} of {args.rounds}", file=sys.stderr)
-        for case, key in ((f"prefill {args.prefill}", "prefill"),
-                          (f"decode {args.decode}", "decode")):
-            a, b = [x[key] for x in ours], [x[key] for x in theirs]
-            ratio = statistics.median(x / y for x, y in zip(a, b))
-            model = re.sub(".*/", "", name)
-            lines.append(f"| {model} | {case} | {spread(a)} | {spread(b)} | {ratio:.2f} |")
-        a, b = [x["load_seconds"] for x in ours], [x["load_seconds"] for x in theirs]
-        lines.append(f"| {re.sub('.*/', '', name)} | load, seconds | {statistics.median(a):.2f} | "
-                     f"{statistics.median(b):.2f} | |")
-        print("\n".join(lines[-3:]), flush=True)
-    bandwidth = statistics.median(x["bandwidth"] for x in ours)
-    machine = ours[0]["report"].get("machine")
-    footer = (f"\nMedian (lowest-highest) of {args.rounds} interleaved rounds, "
-              f"{args.threads} threads, "
-              f"depth 0; ratio: median of the rounds' ratios. Memory bandwidth in the same run: "
-              f"{bandwidth:.1f} GB/s. Machine: {json.dumps(machine)}. "
-              f"Peer: {theirs[0]['system']}\n")
-    text = "\n".join(lines) + "\n" + footer
-    print(text)
+        more, medians = table_lines(os.path.basename(name), runs)
+        lines += more
+        print("\n".join(more), flush=True)
+    bandwidth = statistics.median(r["bandwidth"] for r in runs["kvikk"])
+    report = runs["kvikk"][0]["report"]
+    footer = (f"\nMedian (lowest-highest) of {args.rounds} interleaved rounds, {args.threads} "
+              f"threads, kvikk's kernels: {report['cpu_level']}. Ratio: median of the rounds' "
+              f"ratios to the faster peer. Of limit: what kvikk reaches of the time to read what a "
+              f"step needs or to compute it. In the same run memory gave {bandwidth:.1f} GB/s. "
+              f"Machine: {report['machine']['cpu']}, {report['machine']['cores']} cores. "
+              f"llama.cpp: {runs['llama.cpp'][0]['system']}\n")
+    print(footer)
     if args.markdown:
-        with open(args.markdown, "w") as f:
-            f.write(text)
+        with open(args.markdown, "w", encoding="utf-8") as f:
+            f.write("\n".join(lines) + "\n" + footer)
+    if args.plot:
+        with open(args.plot, "w", encoding="utf-8") as f:
+            f.write(plot_svg(os.path.basename(name), medians))
 
 
 if __name__ == "__main__":
