@@ -33,9 +33,26 @@ enum class DType : uint8_t {
   kIQ3_S,
   kTQ1_0,
   kTQ2_0,
+  // Of safetensors. FP8 and FP4 have their scales in another tensor (BlockScales).
+  kF8_E4M3,
+  kF8_E8M0,  // a power of two: only as scales
+  kF4_E2M1,  // element 2 i of a block of 32 in the low nibble of byte i
+  // Known by size only: no weight that a model computes with has them.
+  kBool,
+  kI8,
+  kU8,
+  kI16,
+  kI32,
+  kI64,
+  kF64,
 };
 
-inline constexpr size_t kDTypeCount = static_cast<size_t>(DType::kTQ2_0) + 1;
+inline constexpr size_t kDTypeCount = static_cast<size_t>(DType::kF64) + 1;
+
+// Whether weights can have this type: it decodes to float32, with scales where it needs them.
+inline constexpr bool is_weight_type(DType type) {
+  return type <= DType::kF8_E4M3 || type == DType::kF4_E2M1;
+}
 
 struct DTypeInfo {
   const char* name;       // as the field writes it: "Q4_K"

@@ -3,7 +3,9 @@
 
 #include "weights/block_formats.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "kernels/float16.h"
@@ -199,6 +201,12 @@ bool bfloats_finite(const uint8_t* source, size_t count) {
   return bad == 0;
 }
 
+bool e4m3_finite(const uint8_t* source, size_t count) {
+  bool finite = true;
+  for (size_t i = 0; i < count; ++i) finite = finite && (source[i] & 0x7f) != 0x7f;
+  return finite;
+}
+
 bool blocks_finite(DType type, const uint8_t* source, size_t blocks) {
   const size_t stride = dtype_info(type).block_bytes;
   switch (type) {
@@ -221,6 +229,10 @@ bool blocks_finite(DType type, const uint8_t* source, size_t blocks) {
     case DType::kQ2_K:
       return halves_finite(source + 80, stride, blocks) &&
              halves_finite(source + 82, stride, blocks);
+    case DType::kF8_E4M3:
+      return e4m3_finite(source, blocks);
+    case DType::kF4_E2M1:
+      return true;
     default:
       return integer_blocks_finite(type, source, blocks);
   }
@@ -237,6 +249,16 @@ void unpack_k_scales(const uint8_t* packed, uint8_t* scales, uint8_t* minimums) 
     scales[i + 4] = static_cast<uint8_t>((packed[i + 8] & 15) | packed[i] >> 6 << 4);
     minimums[i + 4] = static_cast<uint8_t>(packed[i + 8] >> 4 | packed[i + 4] >> 6 << 4);
   }
+}
+
+float e4m3_to_float(uint8_t bits) {
+  const unsigned exponent = bits >> 3 & 15u;
+  const unsigned mantissa = bits & 7u;
+  float value = static_cast<float>(mantissa) * 0x1p-9f;
+  if (exponent > 0)
+    value = std::ldexp(static_cast<float>(8 + mantissa), static_cast<int>(exponent) - 10);
+  if ((bits & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
+  return (bits & 0x80) != 0 ? -value : value;
 }
 
 void dequantize_row(DType type, const uint8_t* source, float* target, size_t elements) {
@@ -272,6 +294,9 @@ void dequantize_row(DType type, const uint8_t* source, float* target, size_t ele
       return decode_blocks(decode_q6_k, info, source, target, elements);
     case DType::kQ2_K:
       return decode_blocks(decode_q2_k, info, source, target, elements);
+    case DType::kF8_E4M3:
+      for (size_t i = 0; i < elements; ++i) target[i] = e4m3_to_float(source[i]);
+      return;
     default:
       return decode_integer_blocks(type, source, target, elements);
   }

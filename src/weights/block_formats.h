@@ -25,8 +25,9 @@
 
 namespace kvikk {
 
-// Decodes `elements` (a whole number of blocks) from `source` to float32, exactly: value = scale *
-// integer (+ minimum), each product rounded once as the format defines it.
+// Decodes `elements` of a weight type (a whole number of blocks) from `source` to float32, exactly:
+// value = scale * integer (+ minimum), each product rounded once as the format defines it. Scales
+// in another tensor are not applied, so not for F4_E2M1: see tensor_rows.h.
 void dequantize_row(DType type, const uint8_t* source, float* target, size_t elements);
 
 // The index of the first block of `source` that holds a scale (or, in the float types, an element)
@@ -34,6 +35,9 @@ void dequantize_row(DType type, const uint8_t* source, float* target, size_t ele
 // only the scales, and is meant to be called on rows that are read anyway, while they are in the
 // cache.
 std::optional<size_t> find_non_finite_block(DType type, const uint8_t* source, size_t elements);
+
+// 8 bits: sign, exponent with bias 7, 3 bits of mantissa; no infinity, all ones is NaN.
+float e4m3_to_float(uint8_t bits);
 
 // The 6-bit scales and minimums of the 8 groups of a Q4_K or Q5_K block, from its 12 packed bytes.
 void unpack_k_scales(const uint8_t* packed /* [12] */, uint8_t* scales /* [8] */,
