@@ -9,6 +9,7 @@ The reader under test shares no code with that package, so that a misread layout
   types.f32         the values of those tensors, float32, in the file's order
   types-v2.gguf     the same bytes with version 2 in the header
   values.gguf       metadata of every value type; alignment 64
+  quantize.gguf     float32 rows, and what the package rounds them to
   split-*.gguf      a set of three files, two tensors in each but the last, which has one
 and the fuzzer's seeds, fuzz/corpus/gguf: a block of each type, values.gguf, a file of a set.
 """
@@ -85,6 +86,22 @@ def write_types():
         target.write(data)
 
 
+def write_quantized():
+    """Rows of bell-shaped weights, of outliers, of ties, of next to nothing and of zeros."""
+    random = np.random.default_rng(3)
+    rows = random.normal(0, 0.02, (6, 512)).astype(np.float32)
+    rows[1, ::37] *= 20
+    rows[2] = np.round(rows[2] * 100) / 64
+    rows[3] *= 1e-6
+    rows[4, 100:300] = 0
+    rows[5] = np.abs(rows[5])
+    writer = gguf.GGUFWriter(os.path.join(FOLDER, "quantize.gguf"), "test")
+    writer.add_tensor("rows", rows)
+    for kind in (Type.Q8_0, Type.Q4_0, Type.Q4_1):
+        writer.add_tensor("rows." + kind.name, gguf.quants.quantize(rows, kind), raw_dtype=kind)
+    finish(writer)
+
+
 def write_values():
     writer = gguf.GGUFWriter(os.path.join(FOLDER, "values.gguf"), "test")
     writer.add_custom_alignment(64)
@@ -129,6 +146,7 @@ if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
     os.makedirs(SEEDS, exist_ok=True)
     write_types()
+    write_quantized()
     write_values()
     write_split()
     write_seeds()
