@@ -25,24 +25,24 @@ TEST(ThreadPool, EveryIndexOnce) {
 TEST(ThreadPool, ManyShortPhasesStayOrdered) {
   ThreadPool pool(3);
   std::vector<int> value(3, 0);
-  for (int phase = 0; phase < 5000; ++phase) {
+  for (int phase = 0; phase < 1000; ++phase) {
     pool.run([&](int thread) { value[static_cast<size_t>(thread)] += 1; });
   }
-  for (int v : value) EXPECT_EQ(v, 5000);
+  for (int v : value) EXPECT_EQ(v, 1000);
 }
 
 // A phase sees all that the one before wrote, in whichever thread: the barrier is a real one.
 TEST(ThreadPool, APhaseSeesWhatTheLastOneWrote) {
   ThreadPool pool(3);
   std::vector<int> ring(3, 0);
-  for (int phase = 0; phase < 3000; ++phase) {
+  for (int phase = 0; phase < 1000; ++phase) {
     std::vector<int> next(3, 0);
     pool.run([&](int thread) {
       next[static_cast<size_t>(thread)] = ring[static_cast<size_t>((thread + 1) % 3)] + 1;
     });
     ring = next;
   }
-  for (int v : ring) EXPECT_EQ(v, 3000);
+  for (int v : ring) EXPECT_EQ(v, 1000);
 }
 
 TEST(ThreadPool, EachThreadHasItsNumber) {
