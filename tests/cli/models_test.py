@@ -97,6 +97,14 @@ class Bench(ProgramTest):
             self.assertLessEqual(r["min"], r["tokens_per_second"])
             self.assertLessEqual(r["tokens_per_second"], r["max"])
             self.assertEqual((r["kv"], r["threads"]), ("f32", 1))
+            self.assertGreater(r["bandwidth_gb_per_second"], 0.1)
+            self.assertGreater(r["limit_tokens_per_second"], 0)
+            self.assertAlmostEqual(r["percent_of_limit"] / 100,
+                                   r["tokens_per_second"] / r["limit_tokens_per_second"])
+            self.assertIn(r["limited_by"], ("memory", "arithmetic"))
+        self.assertGreater(report["int8_gops"], 0)
+        self.assertGreater(report["bf16_gflops"], 0)
+        self.assertNotIn("profiles", report)
         self.assertGreater(report["load_seconds"], 0)
         self.assertGreater(report["peak_rss_bytes"], 1 << 20)
         self.assertGreater(report["bandwidth_gb_per_second"], 0.1)
@@ -105,6 +113,30 @@ class Bench(ProgramTest):
         root = xml.etree.ElementTree.parse(plot).getroot()
         names = "{http://www.w3.org/2000/svg}"
         self.assertEqual(len(root.findall(names + "polyline")), 4)
+
+    def test_profile(self):
+        trace = self.path("trace.json")
+        result = self.kvikk("bench", "-m", self.tiny, "--prefill", 40, "--decode", 3, "--rows", 0,
+                            "--repeat", 1, "--threads", 2, "--profile", trace, "--json")
+        self.assertEqual(result.code, 0, result.error)
+        prefill, decode = result.json["profiles"]
+        self.assertEqual((prefill["kind"], prefill["steps"]), ("prefill", 1))
+        self.assertEqual((decode["kind"], decode["steps"]), ("decode", 3))
+        names = {p["phase"] for p in decode["phases"]}
+        self.assertLessEqual({"attention", "down", "head", "between phases"}, names)
+        for profile in (prefill, decode):
+            total = sum(p["seconds"] for p in profile["phases"])
+            self.assertAlmostEqual(total, profile["seconds_per_step"], delta=1e-6)
+            for phase in profile["phases"]:
+                self.assertLessEqual(phase["waiting_seconds"], phase["seconds"])
+        with open(trace, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        self.assertEqual({e["name"] for e in events if e["ph"] == "X" and e["pid"] == 2} |
+                         {"between phases"}, names)
+        result = self.kvikk("bench", "-m", self.tiny, "--prefill", 8, "--decode", 2, "--rows", 0,
+                            "--repeat", 1, "--profile", trace)
+        for word in ("prefill:", "decode:", "barriers", "attention", "threads wait"):
+            self.assertIn(word, result.text)
 
     def test_table(self):
         result = self.kvikk("bench", "-m", self.tiny, "--prefill", 8, "--decode", 2, "--rows", 2,

@@ -3,6 +3,10 @@
 # arm64).
 find_program(KVIKK_PYTHON NAMES python3 REQUIRED)
 
+# Its instructions are counted; callgrind has no use for other processors' programs.
+add_executable(hot_kernels ${CMAKE_CURRENT_SOURCE_DIR}/house/hot_kernels.cpp)
+target_link_libraries(hot_kernels PRIVATE kvikk_kernels)
+
 # Every tests/FOLDER/NAME_test.py.
 file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*_test.py)
 foreach(script ${scripts})
@@ -12,8 +16,8 @@ foreach(script ${scripts})
   add_test(NAME ${folder}.${name} COMMAND ${KVIKK_PYTHON} -B ${script})
   set_tests_properties(${folder}.${name} PROPERTIES LABELS ${folder} TIMEOUT 600)
   if(TARGET kvikk)
-    set_tests_properties(${folder}.${name} PROPERTIES
-                         ENVIRONMENT KVIKK_PROGRAM=$<TARGET_FILE:kvikk>)
+    set_tests_properties(${folder}.${name} PROPERTIES ENVIRONMENT
+      "KVIKK_PROGRAM=$<TARGET_FILE:kvikk>;KVIKK_HOT_KERNELS=$<TARGET_FILE:hot_kernels>")
   endif()
   if(folder STREQUAL "real")
     set_tests_properties(${folder}.${name} PROPERTIES FIXTURES_REQUIRED small_models)
