@@ -155,10 +155,11 @@ def case_of(result):
 
 
 def run_kvikk(args, model):
+    level = ["--cpu-level", args.cpu_level] if args.cpu_level else []
     out = subprocess.run([args.kvikk, "bench", "-m", model, "--prefill", str(args.prefill),
                           "--decode", str(args.decode), "--depth", args.depth, "--rows", args.rows,
-                          "--threads", str(args.threads), "--repeat", "1", "--json",
-                          *(["--cpu-level", args.cpu_level] if args.cpu_level else [])], check=True, capture_output=True, text=True)
+                          "--threads", str(args.threads), *level, "--repeat", "1", "--json"],
+                         check=True, capture_output=True, text=True)
     report = json.loads(out.stdout)
     return {"speed": {case_of(r): r["tokens_per_second"] for r in report["results"]},
             "percent": {case_of(r): r["percent_of_limit"] for r in report["results"]},
