@@ -1,0 +1,28 @@
+#pragma once
+// Scales of coded vectors as half floats.
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/float16.h"
+
+namespace kvikk {
+
+inline constexpr float kHalfMax = 65504.0f;
+
+// Rounds a scale >= 0 to the nearest half, ties to even. A finite scale beyond the largest half
+// becomes the largest half: such a vector keeps its direction and comes back shorter. NaN and
+// infinity become NaN, so that a fault reaches every output.
+inline uint16_t scale_to_half(float scale) {
+  if (!std::isfinite(scale)) return 0x7e00;
+  if (scale >= kHalfMax) return 0x7bff;
+  if (scale < 0x1p-14f) {  // subnormal: steps of 2^-24
+    return static_cast<uint16_t>(std::nearbyint(scale * 0x1p24f));
+  }
+  const uint32_t bits = std::bit_cast<uint32_t>(scale);
+  const uint32_t rounded = bits + 0xfffu + (bits >> 13 & 1u);
+  return static_cast<uint16_t>((rounded >> 13) - (112u << 10));
+}
+
+}  // namespace kvikk
