@@ -85,6 +85,10 @@ inline std::unique_ptr<Engine> load_catalog_model(const char* name) {
 
 // The limits are what llama.cpp reaches on the same rows with its own int8 activations.
 inline void expect_close_to_reference(const char* model, const char* name, double kl_limit) {
+  const CatalogEntry& entry = *find_catalog_entry(model);
+  if (!entry.terms.empty() && !is_fetched(entry, default_models_dir())) {
+    GTEST_SKIP() << model << " is not here; KVIKK_ACCEPT_LICENCE=" << model << " accepts its terms";
+  }
   const Reference reference(name);
   const auto engine = load_catalog_model(model);
   ASSERT_NE(engine, nullptr);
