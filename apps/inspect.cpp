@@ -44,39 +44,31 @@ struct WeightFormat {
   uint64_t bytes = 0;
 };
 
-// What the file is, as far as it can be told; `problem` says why it does not run.
+// What the model is, as far as it can be told; `problem` says why it does not run.
 struct Inspection {
-  std::string path;
-  std::optional<GgufFile> file;
+  std::optional<OpenedModel> model;
+  std::string architecture;
   std::optional<ModelConfig> config;
   std::string problem;
   std::map<std::string, WeightFormat> formats;
   WeightFormat total;
 };
 
+// Everything that loading checks but the bytes of the weights.
 Status find_problem(Inspection& inspection) {
-  const GgufFile& file = *inspection.file;
-  TRY_ASSIGN(const ModelDef* def, find_model_def(file));
-  TRY_ASSIGN(inspection.config, def->read_config(file));
-  ModelConfig& config = *inspection.config;
-  const StoredTensor* embedding = file.find_tensor("token_embd.weight");
-  if (embedding == nullptr) {
-    return unsupported(file.tensors().empty() ? "the file has a vocabulary but no weights"
-                                              : "tensor 'token_embd.weight' is missing");
+  TRY_ASSIGN(const ConfigKeys keys, inspection.model->config_keys());
+  inspection.architecture = keys.architecture();
+  TRY_ASSIGN(inspection.config, read_model_config(keys));
+  if (inspection.model->tensors->tensors().empty()) {
+    return unsupported("the file has a vocabulary but no weights");
   }
-  config.vocabulary = embedding->shape.size() == 2 ? embedding->shape[1] : 0;
-  for (size_t i = 0; i < config.layers; ++i) {
-    const std::string name = "blk." + std::to_string(i) + ".attn_norm.weight";
-    if (file.find_tensor(name) == nullptr) return damaged("tensor '" + name + "' is missing");
-  }
-  return ok_status();
+  return check_weights(*inspection.model->tensors, *inspection.config);
 }
 
 Result<Inspection> inspect_file(const std::string& path) {
   Inspection inspection;
-  inspection.path = path;
-  TRY_ASSIGN(inspection.file, GgufFile::open(path));
-  for (const StoredTensor& tensor : inspection.file->tensors()) {
+  TRY_ASSIGN(inspection.model, OpenedModel::open(path));
+  for (const StoredTensor& tensor : inspection.model->tensors->tensors()) {
     WeightFormat& format = inspection.formats[dtype_info(tensor.type).name];
     for (WeightFormat* sum : {&format, &inspection.total}) {
       ++sum->tensors;
@@ -124,29 +116,34 @@ Json token_json(const Tokenizer& tokenizer, std::optional<TokenId> token) {
   return {{"id", *token}, {"text", std::string(tokenizer.token_bytes(*token))}};
 }
 
-Json tokenizer_json(const GgufFile& file) {
-  if (!file.has("tokenizer.ggml.model")) return nullptr;
-  Result<VocabularyData> data = read_vocabulary(file);
-  if (!data.ok()) return {{"error", data.status().message()}};
-  Json json = {{"model", data->model},
-               {"pre", data->pre},
-               {"tokens", data->tokens.size()},
-               {"merges", data->merges.size()}};
-  const Result<Tokenizer> tokenizer = Tokenizer::create(std::move(*data));
+Json tokenizer_json(const OpenedModel& model) {
+  const Result<std::optional<Tokenizer>> tokenizer = model.tokenizer();
+  if (tokenizer.ok() && !tokenizer->has_value()) return nullptr;
+  Json json = Json::object();
+  if (model.gguf != nullptr) {
+    Result<VocabularyData> data = read_vocabulary(*model.gguf);
+    if (!data.ok()) return {{"error", data.status().message()}};
+    json = {{"model", data->model},
+            {"pre", data->pre},
+            {"tokens", data->tokens.size()},
+            {"merges", data->merges.size()}};
+  }
   if (!tokenizer.ok()) {
     json["error"] = tokenizer.status().message();
     return json;
   }
-  json["bos"] = token_json(*tokenizer, tokenizer->bos());
-  json["eos"] = token_json(*tokenizer, tokenizer->eos());
-  json["eot"] = token_json(*tokenizer, tokenizer->eot());
-  json["adds_bos"] = tokenizer->adds_bos();
-  json["adds_eos"] = tokenizer->adds_eos();
+  const Tokenizer& t = **tokenizer;
+  json["tokens"] = t.size();
+  json["bos"] = token_json(t, t.bos());
+  json["eos"] = token_json(t, t.eos());
+  json["eot"] = token_json(t, t.eot());
+  json["adds_bos"] = t.adds_bos();
+  json["adds_eos"] = t.adds_eos();
   return json;
 }
 
-Json template_json(const GgufFile& file) {
-  const auto text = read_chat_template(file);
+Json template_json(const OpenedModel& model) {
+  const auto text = model.chat_template();
   if (!text.ok()) return {{"error", text.status().message()}};
   if (!text->has_value()) return nullptr;
   Json json = {{"bytes", (*text)->size()}, {"text", **text}};
@@ -165,25 +162,24 @@ Json config_json(const ModelConfig& config) {
           {"feed_forward", config.feed_forward},
           {"context", config.context},
           {"sliding_window", config.window},
-          {"sliding_layers", std::count(config.sliding.begin(), config.sliding.end(), true)},
+          {"sliding_layers", std::count_if(config.layer.begin(), config.layer.end(),
+                                           [](const LayerConfig& layer) { return layer.sliding; })},
           {"rope_base", config.rope.base}};
 }
 
-std::string architecture_of(const GgufFile& file) {
-  const auto name = file.get_string("general.architecture");
-  return name.ok() ? *name : "";
-}
-
 Json inspection_json(const Inspection& inspection, bool tensors) {
-  const GgufFile& file = *inspection.file;
+  const OpenedModel& model = *inspection.model;
   const Machine machine = describe_machine();
-  Json json = {{"path", inspection.path},
-               {"files", std::max<size_t>(file.file_count(), 1)},
-               {"gguf_version", file.version()},
-               {"architecture", architecture_of(file)},
+  Json json = {{"path", model.path},
+               {"format", model.gguf != nullptr ? "gguf" : "safetensors"},
+               {"files", std::max<size_t>(model.tensors->file_count(), 1)},
+               {"architecture", inspection.architecture},
                {"runs", inspection.problem.empty()}};
+  if (model.gguf != nullptr) json["gguf_version"] = model.gguf->version();
   if (!inspection.problem.empty()) json["problem"] = inspection.problem;
-  if (const auto name = file.get_string("general.name"); name.ok()) json["name"] = *name;
+  if (model.gguf != nullptr) {
+    if (const auto name = model.gguf->get_string("general.name"); name.ok()) json["name"] = *name;
+  }
   if (inspection.config.has_value()) json["shape"] = config_json(*inspection.config);
   json["parameters"] = inspection.total.elements;
   json["weight_bytes"] = inspection.total.bytes;
@@ -191,15 +187,15 @@ Json inspection_json(const Inspection& inspection, bool tensors) {
     json["weight_formats"][name] = {
         {"tensors", format.tensors}, {"parameters", format.elements}, {"bytes", format.bytes}};
   }
-  json["tokenizer"] = tokenizer_json(file);
-  json["chat_template"] = template_json(file);
+  json["tokenizer"] = tokenizer_json(model);
+  json["chat_template"] = template_json(model);
   if (inspection.config.has_value()) json["kv"] = cache_json(inspection, machine);
   json["machine"] = {{"memory_bytes", machine.memory_bytes},
                      {"available_bytes", machine.available_bytes},
                      {"cores", machine.cores},
                      {"cpu_level", machine.cpu_level}};
   if (!tensors) return json;
-  for (const StoredTensor& tensor : file.tensors()) {
+  for (const StoredTensor& tensor : model.tensors->tensors()) {
     json["tensors"].push_back({{"name", tensor.name},
                                {"type", dtype_info(tensor.type).name},
                                {"shape", tensor.shape},
@@ -234,8 +230,10 @@ std::string tokenizer_text(const Json& t) {
   if (t.is_null()) return line("tokenizer", "none: the model runs on token ids");
   if (t.contains("error"))
     return line("tokenizer", "cannot be used: " + t["error"].get<std::string>());
-  std::string text = t["model"].get<std::string>() + " " + t["pre"].get<std::string>() + ", " +
-                     count_of(t["tokens"]) + " tokens";
+  std::string text = count_of(t["tokens"]) + " tokens";
+  if (t.contains("model")) {
+    text = t["model"].get<std::string>() + " " + t["pre"].get<std::string>() + ", " + text;
+  }
   for (const char* kind : {"bos", "eos"}) {
     if (!t[kind].is_null())
       text += std::string(", ") + kind + " " + t[kind]["text"].get<std::string>();

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <optional>
 
-#include "models/vocabulary.h"
 #include "numbers.h"
 #include "progress.h"
 #include "weights/fetch.h"
@@ -87,8 +86,8 @@ Result<std::string> find_model(Shell& shell, const ModelOptions& options) {
   return resolve_model(options.model, directory);
 }
 
-Result<bool> has_chat_template(const GgufFile& file) {
-  TRY_ASSIGN(const std::optional<std::string> text, read_chat_template(file));
+Result<bool> has_chat_template(const OpenedModel& file) {
+  TRY_ASSIGN(const std::optional<std::string> text, file.chat_template());
   return text.has_value();
 }
 

@@ -31,7 +31,7 @@ struct ModelOptions {
 
   template <class V>
   void visit(V&& v) {
-    v(model, "model", 1, 4096, "a name that 'kvikk models' lists, or a .gguf file");
+    v(model, "model", 1, 4096, "a name that 'kvikk models' lists, a .gguf file, or a folder");
     dir.visit(v);
   }
 };
@@ -42,8 +42,8 @@ Result<std::string> fetch(Shell& shell, const CatalogEntry& entry, const ModelsD
 // The path of the model's file; fetches it first if need be.
 Result<std::string> find_model(Shell& shell, const ModelOptions& options);
 
-// Whether the file has a chat template; a base model has none.
-Result<bool> has_chat_template(const GgufFile& file);
+// Whether the model has a chat template; a base model has none.
+Result<bool> has_chat_template(const OpenedModel& file);
 
 // Errors: kInvalidArgument for a value that no machine or not this one knows. Costs nothing, so it
 // comes before a model is fetched.

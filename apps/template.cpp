@@ -4,7 +4,7 @@
 #include "chat_prompt.h"
 #include "json_text.h"
 #include "model_source.h"
-#include "models/vocabulary.h"
+#include "models/model_file.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -34,13 +34,12 @@ Result<Source> read_source(Shell& shell, const ModelOptions& model,
     return source;
   }
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  TRY_ASSIGN(const GgufFile file, GgufFile::open(path));
-  TRY_ASSIGN(std::optional<std::string> text, read_chat_template(file));
+  TRY_ASSIGN(const OpenedModel file, OpenedModel::open(path));
+  TRY_ASSIGN(std::optional<std::string> text, file.chat_template());
   if (!text.has_value()) return unsupported(path + ": has no chat template");
   source.text = std::move(*text);
-  TRY_ASSIGN(VocabularyData data, read_vocabulary(file));
-  TRY_ASSIGN(const Tokenizer tokenizer, Tokenizer::create(std::move(data)));
-  source.variables = token_variables(tokenizer);
+  TRY_ASSIGN(const std::optional<Tokenizer> tokenizer, file.tokenizer());
+  if (tokenizer.has_value()) source.variables = token_variables(*tokenizer);
   return source;
 }
 

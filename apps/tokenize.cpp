@@ -5,7 +5,7 @@
 
 #include "json_text.h"
 #include "model_source.h"
-#include "models/vocabulary.h"
+#include "models/model_file.h"
 #include "text/tokenizer.h"
 #include "verbs.h"
 
@@ -92,9 +92,10 @@ Status verb_tokenize(Shell& shell, Arguments arguments) {
   if (!wanted) return ok_status();
 
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  TRY_ASSIGN(const GgufFile file, GgufFile::open(path));
-  TRY_ASSIGN(VocabularyData data, read_vocabulary(file));
-  TRY_ASSIGN(const Tokenizer tokenizer, Tokenizer::create(std::move(data)));
+  TRY_ASSIGN(const OpenedModel file, OpenedModel::open(path));
+  TRY_ASSIGN(const std::optional<Tokenizer> made, file.tokenizer());
+  if (!made.has_value()) return unsupported(path + ": has no tokenizer");
+  const Tokenizer& tokenizer = *made;
   if (!words.empty()) return show_text(shell, tokenizer, words[0]);
 
   TRY_ASSIGN(LineReader lines, LineReader::open(shell, options.in));

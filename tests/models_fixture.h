@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "models/registry.h"
+#include "models/model_file.h"
 
 namespace kvikk {
 
@@ -55,6 +55,7 @@ struct LoadedModel {
   std::unique_ptr<Compute> compute;
   std::unique_ptr<PagePool> pool;
   std::unique_ptr<Model> model;
+  Status status;  // why there is none, as far as the file is to blame
 };
 
 struct TestLoad {
@@ -67,28 +68,28 @@ struct TestLoad {
 // A null model when anything failed.
 inline LoadedModel load_model(const std::string& path, const CpuFeatures& features, TestLoad how) {
   LoadedModel loaded;
-  auto file = GgufFile::open(path);
-  if (!file.ok()) return loaded;
-  auto shared = std::make_shared<const GgufFile>(std::move(*file));
-  auto def = find_model_def(*shared);
-  if (!def.ok()) return loaded;
-  auto config = (*def)->read_config(*shared);
-  if (!config.ok()) return loaded;
-  const size_t widest =
-      std::max({config->hidden, config->heads * config->head_dim, config->feed_forward});
-  auto compute = Compute::create(make_kernels(features), how.threads, widest, Attention::kTileRows,
-                                 config->head_dim);
+  auto file = ModelFile::open(path);
+  if (!file.ok()) {
+    loaded.status = file.status();
+    return loaded;
+  }
+  ModelConfig* config = &file->config;
+  auto compute = Compute::create(make_kernels(features), how.threads, config->widest(),
+                                 Attention::kTileRows, config->head_dim);
   if (!compute.ok()) return loaded;
   loaded.compute = std::move(*compute);
-  auto weights =
-      load_weights(*shared, *config, loaded.compute->pool(), {.exact = how.exact, .progress = {}});
-  if (!weights.ok()) return loaded;
+  auto weights = load_weights(*file->tensors, *config, loaded.compute->pool(),
+                              {.exact = how.exact, .progress = {}});
+  if (!weights.ok()) {
+    loaded.status = weights.status();
+    return loaded;
+  }
   const KvShape shape = Model::kv_shape(*config, how.exact ? KvFormat::kF32 : KvFormat::kBF16);
   auto pool = PagePool::create(shape, std::vector<size_t>(shape.groups.size(), 40));
   if (!pool.ok()) return loaded;
   loaded.pool = std::make_unique<PagePool>(std::move(*pool));
-  auto model = Model::create(shared, *config, std::move(*weights), *loaded.compute, how.rows_max,
-                             how.context);
+  auto model = Model::create(file->tensors, *config, std::move(*weights), *loaded.compute,
+                             how.rows_max, how.context);
   if (model.ok()) loaded.model = std::move(*model);
   return loaded;
 }

@@ -8,8 +8,6 @@
 #include <fstream>
 
 #include "base/check.h"
-#include "models/registry.h"
-#include "models/vocabulary.h"
 
 namespace kvikk {
 
@@ -109,15 +107,6 @@ Status size_cache(const KvShape& shape, const ModelConfig& config, EngineOptions
 
 }  // namespace
 
-Result<ModelFile> ModelFile::open(const std::string& path) {
-  ModelFile file;
-  TRY_ASSIGN(GgufFile gguf, GgufFile::open(path));
-  file.gguf = std::make_shared<const GgufFile>(std::move(gguf));
-  TRY_ASSIGN(const ModelDef* def, find_model_def(*file.gguf));
-  TRY_ASSIGN(file.config, def->read_config(*file.gguf));
-  return file;
-}
-
 Result<std::unique_ptr<Engine>> Engine::load(
     ModelFile file, const EngineOptions& options,
     const std::function<void(const LoadProgress&)>& progress) {
@@ -129,29 +118,27 @@ Result<std::unique_ptr<Engine>> Engine::load(
   TRY_ASSIGN(const CpuFeatures features, choose_features(o.cpu_level));
   TRY_ASSIGN(const KvFormat format, choose_kv_format(o));
   o.kv = format == KvFormat::kF32 ? "f32" : "bf16";
-  engine->file_ = file.gguf;
+  engine->file_ = file;
   ModelConfig& config = file.config;
 
-  const size_t widest =
-      std::max({config.hidden, config.heads * config.head_dim, config.feed_forward});
   const size_t tile_rows = std::max(config.heads / config.kv_heads, Attention::kTileRows);
-  TRY_ASSIGN(engine->compute_, Compute::create(make_kernels(features), o.threads, widest, tile_rows,
-                                               config.head_dim));
+  TRY_ASSIGN(engine->compute_, Compute::create(make_kernels(features), o.threads, config.widest(),
+                                               tile_rows, config.head_dim));
   LoadOptions load_options;
   load_options.exact = o.exact;
   if (progress) {
     load_options.progress = [&](uint64_t done, uint64_t total) { progress({done, total}); };
   }
   TRY_ASSIGN(ModelWeights weights,
-             load_weights(*file.gguf, config, engine->compute_->pool(), load_options));
+             load_weights(*file.tensors, config, engine->compute_->pool(), load_options));
   const KvShape shape = Model::kv_shape(config, format);
   std::vector<size_t> slabs;
   TRY(size_cache(shape, config, o, slabs));
   TRY_ASSIGN(PagePool pool, PagePool::create(shape, slabs));
   engine->pool_ = std::make_unique<PagePool>(std::move(pool));
   const size_t rows_max = static_cast<size_t>(o.chunk);
-  TRY_ASSIGN(engine->model_, Model::create(file.gguf, config, std::move(weights), *engine->compute_,
-                                           rows_max, engine->context()));
+  TRY_ASSIGN(engine->model_, Model::create(file.tensors, config, std::move(weights),
+                                           *engine->compute_, rows_max, engine->context()));
   TRY_ASSIGN(SamplerWorkspace workspace, SamplerWorkspace::create(config.vocabulary));
   SchedulerLimits limits;
   limits.rows_max = rows_max;
@@ -164,13 +151,18 @@ Result<std::unique_ptr<Engine>> Engine::load(
 
 Result<const Tokenizer*> Engine::tokenizer() {
   if (!tokenizer_.has_value()) {
-    auto data = read_vocabulary(*file_);
-    tokenizer_ = data.ok() ? Tokenizer::create(std::move(*data)) : Result<Tokenizer>(data.status());
+    Result<std::optional<Tokenizer>> made = file_.tokenizer();
+    if (made.ok() && made->has_value()) {
+      tokenizer_ = std::move(**made);
+    } else {
+      tokenizer_ = Result<Tokenizer>(made.ok() ? unsupported(file_.path + ": has no tokenizer")
+                                               : made.status());
+    }
   }
   if (!tokenizer_->ok()) return tokenizer_->status();
   const Tokenizer* tokenizer = &tokenizer_->value();
   if (tokenizer->size() > config().vocabulary) {
-    return damaged(file_->path() + ": the tokenizer has " + std::to_string(tokenizer->size()) +
+    return damaged(file_.path + ": the tokenizer has " + std::to_string(tokenizer->size()) +
                    " tokens, the embedding only " + std::to_string(config().vocabulary));
   }
   return tokenizer;
@@ -178,12 +170,12 @@ Result<const Tokenizer*> Engine::tokenizer() {
 
 Result<const Template*> Engine::chat_template() {
   if (!template_.has_value()) {
-    auto source = read_chat_template(*file_);
+    Result<std::optional<std::string>> source = file_.chat_template();
     if (source.ok() && source->has_value()) {
       template_ = Template::parse(std::move(**source));
     } else {
-      template_ = Result<Template>(
-          source.ok() ? unsupported(file_->path() + ": has no chat template") : source.status());
+      template_ = Result<Template>(source.ok() ? unsupported(file_.path + ": has no chat template")
+                                               : source.status());
     }
   }
   if (!template_->ok()) return template_->status();

@@ -13,6 +13,7 @@
 #include "kvikk/engine_options.h"
 #include "kvikk/request.h"
 #include "models/model.h"
+#include "models/model_file.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -21,15 +22,6 @@ namespace kvikk {
 struct LoadProgress {
   uint64_t done_bytes;
   uint64_t total_bytes;
-};
-
-// A model file opened: what it says it is, before any weight is read.
-struct ModelFile {
-  std::shared_ptr<const GgufFile> gguf;
-  ModelConfig config;
-
-  // Errors: those of GgufFile::open and of the family's configuration.
-  static Result<ModelFile> open(const std::string& path);
 };
 
 class Engine {
@@ -42,7 +34,7 @@ class Engine {
 
   const ModelConfig& config() const { return model_->config(); }
   const EngineOptions& options() const { return options_; }  // with the automatic ones filled in
-  const GgufFile& file() const { return *file_; }
+  const OpenedModel& file() const { return file_; }
   const char* cpu_level() const { return compute_->kernels().level; }
   Model& model() { return *model_; }
   Compute& compute() { return *compute_; }
@@ -50,8 +42,8 @@ class Engine {
   size_t context() const { return static_cast<size_t>(options_.context); }
   size_t weight_bytes() const { return model_->weights().memory.size(); }
 
-  // The file's tokenizer and chat template, made on first use. Errors: kUnsupported or kDamaged
-  // when the file has none or one that cannot be used. Models without a tokenizer run on token ids.
+  // The model's tokenizer and chat template, made on first use. Errors: kUnsupported or kDamaged
+  // when it has none or one that cannot be used. Models without a tokenizer run on token ids.
   Result<const Tokenizer*> tokenizer();
   Result<const Template*> chat_template();
 
@@ -73,7 +65,7 @@ class Engine {
   Engine() = default;
 
   EngineOptions options_;
-  std::shared_ptr<const GgufFile> file_;
+  OpenedModel file_;
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<PagePool> pool_;

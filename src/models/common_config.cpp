@@ -1,9 +1,9 @@
-// Reads the keys that decoders of the llama lineage share, and refuses contradictions.
+// Reads the keys that decoders share, and refuses contradictions.
 
+#include <algorithm>
 #include <cmath>
-#include <optional>
 
-#include "models/registry.h"
+#include "models/family.h"
 
 namespace kvikk {
 
@@ -16,111 +16,180 @@ constexpr uint64_t kFeedForwardMax = 1 << 20;
 constexpr uint64_t kHeadsMax = 1024;
 constexpr uint64_t kHeadDimMax = 512;
 constexpr uint64_t kContextMax = uint64_t{1} << 27;
+constexpr uint64_t kVocabularyMax = 1 << 24;
 
-class Keys {
- public:
-  Keys(const GgufFile& file, std::string architecture)
-      : file_(file), architecture_(std::move(architecture)) {}
+constexpr Key kHidden = {"embedding_length", "hidden_size"};
+constexpr Key kHeads = {"attention.head_count", "num_attention_heads"};
+constexpr Key kKvHeads = {"attention.head_count_kv", "num_key_value_heads"};
+constexpr Key kHeadDim = {"attention.key_length", "head_dim"};
 
-  std::string full(const char* key) const { return architecture_ + "." + key; }
-  bool has(const char* key) const { return file_.has(full(key)); }
+Status read_heads(const ConfigKeys& keys, ModelConfig& config) {
+  TRY_ASSIGN(config.heads, keys.size(kHeads, kHeadsMax));
+  if (config.kv_heads == 0) {  // else the family knows
+    TRY_ASSIGN(config.kv_heads, keys.size(kKvHeads, kHeadsMax, config.heads));
+  }
+  if (config.heads % config.kv_heads != 0) {
+    return damaged(keys.path() + ": " + keys.name(kHeads) + " is " + std::to_string(config.heads) +
+                   " and " + keys.name(kKvHeads) + " is " + std::to_string(config.kv_heads) +
+                   ": the heads cannot share the key-value heads evenly");
+  }
+  if (!keys.has(kHeadDim) && config.hidden % config.heads != 0) {
+    return damaged(keys.path() + ": " + keys.name(kHidden) + " is " +
+                   std::to_string(config.hidden) + " and " + keys.name(kHeads) + " is " +
+                   std::to_string(config.heads) + ": the width is no multiple of the heads");
+  }
+  TRY_ASSIGN(config.head_dim, keys.size(kHeadDim, kHeadDimMax, config.hidden / config.heads));
+  TRY_ASSIGN(const size_t value_dim,
+             keys.size({"attention.value_length", ""}, kHeadDimMax, config.head_dim));
+  if (value_dim != config.head_dim) {
+    return unsupported(keys.path() + ": keys of " + std::to_string(config.head_dim) +
+                       " and values of " + std::to_string(value_dim) +
+                       " elements a head are not supported; they must be equal");
+  }
+  if (config.head_dim % 16 != 0 || config.head_dim > kHeadDimMax) {
+    return unsupported(keys.path() + ": a head size of " + std::to_string(config.head_dim) +
+                       " is not supported; it must be a multiple of 16 up to 512");
+  }
+  return ok_status();
+}
 
-  Result<size_t> size(const char* key, uint64_t max, std::optional<uint64_t> fallback = {}) const {
-    if (!has(key) && fallback.has_value()) return static_cast<size_t>(*fallback);
-    TRY_ASSIGN(const uint64_t value, file_.get_uint(full(key)));
-    if (value < 1 || value > max) {
-      return damaged(file_.path() + ": " + full(key) + " is " + std::to_string(value) +
-                     "; it must be from 1 to " + std::to_string(max));
+Status read_activation(const ConfigKeys& keys, ModelConfig& config) {
+  constexpr Key kActivation = {"", "hidden_act"};
+  if (!keys.has(kActivation)) return ok_status();  // the family's
+  TRY_ASSIGN(const std::string name, keys.text(kActivation));
+  struct Row {
+    const char* name;
+    Activation activation;
+  };
+  constexpr Row kActivations[] = {
+      {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+      {"gelu", Activation::kGelu},         {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"gelu_new", Activation::kGeluTanh}, {"gelu_fast", Activation::kGeluTanh},
+      {"relu2", Activation::kRelu2},
+  };
+  std::string known;
+  for (const Row& row : kActivations) {
+    if (name == row.name) {
+      config.activation = row.activation;
+      return ok_status();
     }
-    return static_cast<size_t>(value);
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
+  return unsupported(keys.path() + ": " + keys.name(kActivation) + " '" + name +
+                     "' is not supported. Supported: " + known + ".");
+}
 
-  Result<float> positive(const char* key, std::optional<float> fallback = {}) const {
-    if (!has(key) && fallback.has_value()) return *fallback;
-    TRY_ASSIGN(const float value, file_.get_float(full(key)));
-    if (!(value > 0.0f) || !std::isfinite(value)) {
-      return damaged(file_.path() + ": " + full(key) + " is " + std::to_string(value) +
-                     "; it must be a positive number");
-    }
-    return value;
-  }
+Status refuse_quantization(const ConfigKeys& keys) {
+  constexpr Key kMethod = {"", "quantization_config.quant_method"};
+  if (!keys.has(kMethod)) return ok_status();
+  TRY_ASSIGN(const std::string method, keys.text(kMethod));
+  if (method == "fp8") return ok_status();
+  return unsupported(keys.path() + ": " + keys.name(kMethod) + " '" + method +
+                     "' is not supported. Supported: fp8, or weights as BF16, F16 or F32.");
+}
 
- private:
-  const GgufFile& file_;
-  std::string architecture_;
-};
-
-Status read_rope(const GgufFile& file, const Keys& keys, ModelConfig& config) {
-  TRY_ASSIGN(config.rotary, keys.size("rope.dimension_count", kHeadDimMax, config.head_dim));
-  if (config.rotary > config.head_dim || config.rotary % 2 != 0) {
-    return damaged(file.path() + ": " + keys.full("rope.dimension_count") + " is " +
-                   std::to_string(config.rotary) + "; it must be even and at most the head size " +
-                   std::to_string(config.head_dim));
-  }
-  TRY_ASSIGN(config.rope.base, keys.positive("rope.freq_base", 10000.0f));
-  if (keys.has("rope.scaling.type")) {
-    TRY_ASSIGN(const std::string type, file.get_string(keys.full("rope.scaling.type")));
-    if (type == "linear") {
-      TRY_ASSIGN(config.rope.linear_factor, keys.positive("rope.scaling.factor"));
-    } else if (type != "none") {
-      return unsupported(file.path() + ": rope scaling '" + type +
-                         "' is not supported. Supported: none, linear, llama3 (by the tensor "
-                         "rope_freqs.weight).");
-    }
-  }
-  config.rope_sliding = config.rope;
+// What is not there comes from the family, or from custom.
+Status read_sizes(const ConfigKeys& keys, ModelConfig& config) {
+  const auto or_error = [](size_t n) { return n > 0 ? std::optional(n) : std::nullopt; };
+  const size_t usual = config.gated_mlp ? 0 : 4 * config.hidden;
+  TRY_ASSIGN(config.feed_forward, keys.size({"feed_forward_length", "intermediate_size"},
+                                            kFeedForwardMax, or_error(usual)));
+  TRY_ASSIGN(config.context, keys.size({"context_length", "max_position_embeddings"}, kContextMax,
+                                       or_error(config.context)));
   return ok_status();
 }
 
 }  // namespace
 
-Result<ModelConfig> read_common_config(const GgufFile& file, const std::string& architecture) {
-  const Keys keys(file, architecture);
-  ModelConfig config;
-  config.architecture = architecture;
-  if (file.has("general.name")) {
-    TRY_ASSIGN(config.name, file.get_string("general.name"));
+size_t ModelConfig::widest() const { return std::max({hidden, heads * head_dim, feed_forward}); }
+
+Result<ModelConfig> read_common_config(const ConfigKeys& keys, const ModelConfig& defaults) {
+  ModelConfig config = defaults;
+  config.architecture = keys.architecture();
+  config.names = keys.is_gguf() ? kGgufNames : kHuggingFaceNames;
+  if (keys.has({"general.name", ""})) {
+    TRY_ASSIGN(config.name, keys.text({"general.name", ""}));
   }
-  if (keys.has("expert_count")) {
-    TRY_ASSIGN(const uint64_t experts, file.get_uint(keys.full("expert_count")));
-    if (experts > 0) {
-      return unsupported(file.path() + ": mixture-of-experts models are not supported yet (" +
-                         keys.full("expert_count") + " is " + std::to_string(experts) + ")");
-    }
+  if (keys.is_gguf()) {  // biases are where their tensors are
+    config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = Presence::kIfThere;
+  } else {
+    TRY_ASSIGN(config.vocabulary, keys.size({"", "vocab_size"}, kVocabularyMax));
+    TRY(refuse_quantization(keys));
   }
-  TRY_ASSIGN(config.hidden, keys.size("embedding_length", kHiddenMax));
-  TRY_ASSIGN(config.layers, keys.size("block_count", kLayersMax));
-  TRY_ASSIGN(config.feed_forward, keys.size("feed_forward_length", kFeedForwardMax));
-  TRY_ASSIGN(config.heads, keys.size("attention.head_count", kHeadsMax));
-  TRY_ASSIGN(config.kv_heads, keys.size("attention.head_count_kv", kHeadsMax, config.heads));
-  TRY_ASSIGN(config.context, keys.size("context_length", kContextMax));
-  TRY_ASSIGN(config.norm_epsilon, keys.positive("attention.layer_norm_rms_epsilon"));
-  if (config.heads % config.kv_heads != 0) {
-    return damaged(file.path() + ": " + std::to_string(config.heads) +
-                   " attention heads cannot share " + std::to_string(config.kv_heads) +
-                   " key-value heads evenly");
+  TRY_ASSIGN(config.hidden, keys.size(kHidden, kHiddenMax));
+  TRY_ASSIGN(config.layers, keys.size({"block_count", "num_hidden_layers"}, kLayersMax));
+  TRY(read_sizes(keys, config));
+  const Key epsilon = config.norm == NormKind::kRms
+                          ? Key{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}
+                          : Key{"attention.layer_norm_epsilon", "layer_norm_eps"};
+  TRY_ASSIGN(config.norm_epsilon,
+             keys.positive(epsilon, config.norm_epsilon > 0.0f ? std::optional(config.norm_epsilon)
+                                                               : std::nullopt));
+  TRY(read_heads(keys, config));
+  TRY(read_activation(keys, config));
+  TRY(read_rope(keys, config));
+  constexpr Key kTied = {"", "tie_word_embeddings"};
+  if (keys.has(kTied)) {
+    TRY_ASSIGN(const bool tied, keys.flag(kTied));
+    config.tied = tied ? Presence::kYes : Presence::kNo;
   }
-  if (!keys.has("attention.key_length") && config.hidden % config.heads != 0) {
-    return damaged(file.path() + ": embedding_length " + std::to_string(config.hidden) +
-                   " is no multiple of the " + std::to_string(config.heads) + " heads");
+  if (config.attention_scale == 0.0f) {
+    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   }
-  TRY_ASSIGN(config.head_dim,
-             keys.size("attention.key_length", kHeadDimMax, config.hidden / config.heads));
-  TRY_ASSIGN(const size_t value_dim,
-             keys.size("attention.value_length", kHeadDimMax, config.head_dim));
-  if (value_dim != config.head_dim) {
-    return unsupported(file.path() + ": keys of " + std::to_string(config.head_dim) +
-                       " and values of " + std::to_string(value_dim) +
-                       " elements a head are not supported; they must be equal");
-  }
-  if (config.head_dim % 16 != 0 || config.head_dim > kHeadDimMax) {
-    return unsupported(file.path() + ": a head size of " + std::to_string(config.head_dim) +
-                       " is not supported; it must be a multiple of 16 up to 512");
-  }
-  TRY(read_rope(file, keys, config));
-  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  config.sliding.assign(config.layers, false);
+  config.layer.assign(config.layers, LayerConfig{});
   return config;
+}
+
+Result<Presence> read_bias(const ConfigKeys& keys, std::string_view json_key, bool fallback) {
+  if (keys.is_gguf()) return Presence::kIfThere;
+  TRY_ASSIGN(const bool biased, keys.flag({"", json_key}, fallback));
+  return biased ? Presence::kYes : Presence::kNo;
+}
+
+Status read_window(const ConfigKeys& keys, ModelConfig& config) {
+  constexpr Key kWindow = {"attention.sliding_window", "sliding_window"};
+  config.window = 0;
+  if (!keys.has(kWindow)) return ok_status();
+  TRY_ASSIGN(config.window, keys.count(kWindow, kContextMax));
+  return ok_status();
+}
+
+Result<bool> read_layer_types(const ConfigKeys& keys, ModelConfig& config) {
+  constexpr Key kTypes = {"", "layer_types"};
+  if (!keys.has(kTypes)) return false;
+  TRY_ASSIGN(const std::vector<std::string> types, keys.texts(kTypes, config.layers));
+  for (size_t i = 0; i < types.size(); ++i) {
+    config.layer[i].sliding = types[i] == "sliding_attention";
+    if (config.layer[i].sliding || types[i] == "full_attention") continue;
+    return unsupported(keys.path() + ": " + keys.name(kTypes) + " of layer " + std::to_string(i) +
+                       " is '" + types[i] + "'. Supported: full_attention, sliding_attention.");
+  }
+  return true;
+}
+
+Status check_windows(const ConfigKeys& keys, ModelConfig& config) {
+  const auto slides = [](const LayerConfig& layer) { return layer.sliding; };
+  if (std::none_of(config.layer.begin(), config.layer.end(), slides)) config.window = 0;
+  if (config.window > 0 || std::none_of(config.layer.begin(), config.layer.end(), slides)) {
+    return ok_status();
+  }
+  return damaged(keys.path() + ": layers slide, but " +
+                 keys.name({"attention.sliding_window", "sliding_window"}) + " is missing");
+}
+
+void name_qk_norms(const ConfigKeys& keys, ModelConfig& config) {
+  config.names.q_norm = keys.is_gguf() ? "blk.#.attn_q_norm" : "model.layers.#.self_attn.q_norm";
+  config.names.k_norm = keys.is_gguf() ? "blk.#.attn_k_norm" : "model.layers.#.self_attn.k_norm";
+}
+
+void name_norms_at_end(const ConfigKeys& keys, ModelConfig& config) {
+  const bool gguf = keys.is_gguf();
+  config.names.attention_norm = nullptr;
+  config.names.mlp_norm = nullptr;
+  config.names.post_attention_norm =
+      gguf ? "blk.#.post_attention_norm" : "model.layers.#.post_attention_layernorm";
+  config.names.post_mlp_norm =
+      gguf ? "blk.#.post_ffw_norm" : "model.layers.#.post_feedforward_layernorm";
 }
 
 }  // namespace kvikk

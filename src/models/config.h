@@ -1,26 +1,44 @@
 #pragma once
 // What a decoder is: the sizes and choices that its file declares, in one vocabulary for all
-// families.
+// families and file formats. A family (llama.cpp ...) fills this in; load.cpp finds the weights
+// that it asks for; decoder.cpp computes it.
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "models/rope.h"
+#include "models/tensor_names.h"
 
 namespace kvikk {
 
-enum class Activation { kSilu, kGeluTanh };
+enum class Activation { kSilu, kGeluTanh, kGelu, kRelu2 };
 
-// Rotary position embedding of one kind of layer.
-struct RopeConfig {
-  float base = 10000.0f;
-  float linear_factor = 1.0f;   // positions are divided by it
-  std::vector<float> divisors;  // [rotary / 2]: of each frequency (llama 3); empty: none
+enum class NormKind {
+  kRms,    // x / sqrt(mean(x^2) + epsilon) * weight
+  kLayer,  // (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias
+};
+
+// Normalisation of q and k; where there is one, names.q_norm and k_norm say where its weights are.
+enum class QkNorm {
+  kHead,      // each head by itself, weights [head_dim]
+  kEachHead,  // each head by itself, with weights of its own [heads, head_dim]
+  kAllHeads,  // all heads at once, weights [heads * head_dim]
+};
+
+// Whether tensors must be, must not be, or may be in the file.
+enum class Presence { kNo, kYes, kIfThere };
+
+// How layers differ inside a model. What replaces a layer's dense MLP or its attention (experts,
+// latent attention) is declared here too, so that load.cpp and decoder.cpp choose by layer.
+struct LayerConfig {
+  bool sliding = false;  // sees `window` tokens, not all
+  bool rotates = true;   // q and k are rotated by position
 };
 
 struct ModelConfig {
-  std::string architecture;
+  std::string architecture;  // the family's name
   std::string name;
   size_t vocabulary = 0;
   size_t hidden = 0;
@@ -30,22 +48,44 @@ struct ModelConfig {
   size_t head_dim = 0;
   size_t feed_forward = 0;
   size_t context = 0;  // tokens the model was trained for
-  float norm_epsilon = 0.0f;
 
-  float embedding_scale = 1.0f;
-  float attention_scale = 0.0f;  // scores are multiplied by it
+  // Structure. Which norms a layer has follows from `names`: what has no name is not there.
+  NormKind norm = NormKind::kRms;
+  float norm_epsilon = 0.0f;
+  bool norm_bias = false;        // of kLayer
+  float norm_weight_offset = 0;  // added to stored weights of norms (1 + weight)
+  bool parallel = false;         // x + attention(norm(x)) + mlp(norm(x)), not one after the other
+  QkNorm qk_norm = QkNorm::kHead;
+  bool qk_norm_after_rope = false;
+  bool gated_mlp = true;  // down(act(gate) * up), not down(act(up))
   Activation activation = Activation::kSilu;
-  bool qk_norm = false;  // each head of q and k is normalised before rotation
-  bool post_norms =
-      false;  // the output of attention and of the MLP is normalised before it is added
+  Presence qkv_bias = Presence::kNo;
+  Presence output_bias = Presence::kNo;  // of the attention's output
+  Presence mlp_bias = Presence::kNo;
+  Presence head_bias = Presence::kNo;
+  Presence tied = Presence::kIfThere;  // the head is the embedding; kIfThere: if it has none
+
+  // Factors.
+  float embedding_scale = 1.0f;
+  float attention_scale = 0.0f;    // scores are multiplied by it
+  float attention_softcap = 0.0f;  // scores s become cap * tanh(s / cap); 0: none
+  float residual_scale = 1.0f;     // of what a block adds to the residual stream
+  float logit_scale = 1.0f;
   float logit_softcap = 0.0f;  // 0: none
 
+  // Positions.
+  size_t learned_positions = 0;  // rows of a table of position embeddings; 0: none
   RopeStyle rope_style = RopeStyle::kHalves;
   size_t rotary = 0;  // dimensions of a head that rotate
   RopeConfig rope;    // full layers
   RopeConfig rope_sliding;
-  size_t window = 0;          // tokens that sliding layers see, themselves included
-  std::vector<bool> sliding;  // [layers]
+  size_t window = 0;               // tokens that sliding layers see, themselves included
+  std::vector<LayerConfig> layer;  // [layers]
+
+  TensorNames names;
+
+  // The widest input of a matrix.
+  size_t widest() const;
 };
 
 }  // namespace kvikk

@@ -7,35 +7,25 @@
 //   4 attend
 //
 // y joins x at the start of the next phase 1, so that no phase exists for the addition alone.
+// Norms, biases, factors and the gate are there or not as the configuration says. Where a model
+// runs attention and MLP side by side, phase 6 takes x as it is and both outputs join together.
+//
+// attention_block and mlp_block are the two places where a layer of another kind (latent attention,
+// experts) branches off: each leaves its output in y_ (or z_) and the rest stays the same.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/check.h"
 #include "models/model.h"
-#include "weights/block_formats.h"
+#include "weights/tensor_rows.h"
 
 namespace kvikk {
 
 namespace {
 
 size_t padded(size_t n) { return (n + kPanelRows - 1) / kPanelRows * kPanelRows; }
-
-// Rotary frequencies; float32 like the originals, whose rounding is part of the model.
-void fill_inverse_frequencies(const RopeConfig& rope, size_t rotary, float* out) {
-  for (size_t i = 0; i < rotary / 2; ++i) {
-    const double exponent = static_cast<double>(2 * i) / static_cast<double>(rotary);
-    const float plain =
-        static_cast<float>(1.0 / std::pow(static_cast<double>(rope.base), exponent));
-    const float divisor = rope.divisors.empty() ? 1.0f : rope.divisors[i];
-    out[i] = plain / divisor / rope.linear_factor;
-  }
-}
-
-void add_bias(const std::vector<float>& bias, size_t offset, size_t n, const Kernels& kernels,
-              float* x) {
-  if (!bias.empty()) kernels.add(x, bias.data() + offset, n);
-}
 
 }  // namespace
 
@@ -48,20 +38,26 @@ KvShape Model::kv_shape(const ModelConfig& config, KvFormat format) {
   KvGroup sliding;
   sliding.window = config.window;
   for (size_t i = 0; i < config.layers; ++i) {
-    (config.sliding[i] ? sliding : full).layers.push_back(i);
+    (config.layer[i].sliding ? sliding : full).layers.push_back(i);
   }
   if (!full.layers.empty()) shape.groups.push_back(full);
   if (!sliding.layers.empty()) shape.groups.push_back(sliding);
   return shape;
 }
 
-Result<std::unique_ptr<Model>> Model::create(std::shared_ptr<const GgufFile> file,
+Result<std::unique_ptr<Model>> Model::create(std::shared_ptr<const TensorSource> source,
                                              ModelConfig config, ModelWeights weights,
                                              Compute& compute, size_t rows_max,
                                              size_t context_max) {
   std::unique_ptr<Model> model(new Model(std::move(config), std::move(weights)));
-  model->file_ = std::move(file);
+  model->source_ = std::move(source);
   model->rows_max_ = rows_max;
+  const size_t positions = model->config_.learned_positions;
+  if (positions > 0 && context_max > positions) {
+    return invalid_argument("a context of " + std::to_string(context_max) +
+                            " tokens is more than the " + std::to_string(positions) +
+                            " positions that the model has learned");
+  }
   const KvShape shape = kv_shape(model->config_, KvFormat::kBF16);
   model->places_.resize(model->config_.layers);
   for (size_t g = 0; g < shape.groups.size(); ++g) {
@@ -81,6 +77,7 @@ Status Model::allocate(const Compute& compute, size_t context_max) {
   span_of_row_.resize(rows_max_);
   TRY_ASSIGN(x_, floats(rows_max_ * c.hidden));
   TRY_ASSIGN(y_, floats(rows_max_ * padded(c.hidden)));
+  TRY_ASSIGN(z_, floats(c.parallel ? rows_max_ * padded(c.hidden) : 0));
   TRY_ASSIGN(q_, floats(rows_max_ * padded(c.heads * c.head_dim)));
   TRY_ASSIGN(k_, floats(rows_max_ * padded(c.kv_heads * c.head_dim)));
   TRY_ASSIGN(v_, floats(rows_max_ * padded(c.kv_heads * c.head_dim)));
@@ -90,15 +87,16 @@ Status Model::allocate(const Compute& compute, size_t context_max) {
   TRY_ASSIGN(inverse_freq_, floats(2 * half));
   TRY_ASSIGN(outputs_, floats(rows_max_ * c.hidden));
   TRY_ASSIGN(logits_, floats(kLogitsRowsMax * logits_stride()));
-  const size_t widest = std::max({c.hidden, c.heads * c.head_dim, c.feed_forward});
-  TRY_ASSIGN(in_, Activations::allocate(rows_max_, widest));
+  TRY_ASSIGN(ones_, floats(c.feed_forward));
+  std::fill_n(ones_.as<float>(), c.feed_forward, 1.0f);
+  TRY_ASSIGN(in_, Activations::allocate(rows_max_, c.widest()));
   TRY_ASSIGN(head_in_, Activations::allocate(kLogitsRowsMax, c.hidden));
   const int threads = compute.threads();
   TRY_ASSIGN(Attention attention,
              Attention::create(threads, c.heads, c.kv_heads, c.head_dim, context_max));
   attention_ = std::make_unique<Attention>(std::move(attention));
-  fill_inverse_frequencies(c.rope, c.rotary, inverse_freq_.as<float>());
-  fill_inverse_frequencies(c.rope_sliding, c.rotary, inverse_freq_.as<float>() + half);
+  fill_inverse_frequencies(c.rope, c.rotary, context_max, inverse_freq_.as<float>());
+  fill_inverse_frequencies(c.rope_sliding, c.rotary, context_max, inverse_freq_.as<float>() + half);
   return ok_status();
 }
 
@@ -129,14 +127,15 @@ void Model::forward(Compute& compute, const Batch& batch) {
 }
 
 void Model::embed(Compute& compute, const Batch& batch) {
-  const StoredTensor& tensor = *weights_.embedding;
-  const size_t row_size = row_bytes(tensor.type, config_.hidden);
+  const size_t hidden = config_.hidden;
   compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
-    float* x = x_.as<float>() + r * config_.hidden;
-    const auto token = static_cast<size_t>(batch.tokens[r]);
-    dequantize_row(tensor.type, tensor.bytes.data() + token * row_size, x, config_.hidden);
-    if (config_.embedding_scale == 1.0f) return;
-    for (size_t i = 0; i < config_.hidden; ++i) x[i] *= config_.embedding_scale;
+    float* x = x_.as<float>() + r * hidden;
+    read_row(*weights_.embedding, static_cast<size_t>(batch.tokens[r]), x);
+    scale_row(config_.embedding_scale, hidden, x);
+    if (weights_.positions == nullptr) return;
+    float* position = y_.as<float>() + r * padded(hidden);  // free until the first block
+    read_row(*weights_.positions, positions_[r], position);
+    compute.kernels().add(x, position, hidden);
   });
 }
 
@@ -149,20 +148,36 @@ void Model::fill_rope_tables(Compute& compute, const Batch& batch) {
     const auto position = static_cast<float>(positions_[r]);
     for (size_t i = 0; i < kinds * half; ++i) {
       const auto angle = static_cast<double>(position * frequencies[i]);
+      const float factor = (i < half ? config_.rope : config_.rope_sliding).attention_factor;
       const size_t at = i / half * 2 * half + i % half;
-      table[at] = static_cast<float>(std::cos(angle));
-      table[at + half] = static_cast<float>(std::sin(angle));
+      table[at] = static_cast<float>(std::cos(angle)) * factor;
+      table[at + half] = static_cast<float>(std::sin(angle)) * factor;
     }
   });
 }
 
-// Joins what a block computed with the residual stream.
-void Model::join(const Kernels& kernels, const std::vector<float>& post_norm, size_t row) {
+// Joins what a block computed with the residual stream. `last` is the block's last matrix.
+void Model::join(const Kernels& kernels, const Linear& last, const NormWeights& post_norm, float* y,
+                 size_t row) {
+  const size_t n = config_.hidden;
+  add_vector(kernels, last.bias, y);
+  normalize(kernels, config_, post_norm, y, n, y);
+  scale_row(config_.residual_scale, n, y);
+  kernels.add(x_.as<float>() + row * n, y, n);
+}
+
+void Model::join_attention(const Kernels& kernels, size_t layer, size_t row) {
+  const LayerWeights& w = weights_.layers[layer];
   float* y = y_.as<float>() + row * padded(config_.hidden);
-  if (!post_norm.empty()) {
-    kernels.rms_norm(y, post_norm.data(), config_.hidden, config_.norm_epsilon, y);
-  }
-  kernels.add(x_.as<float>() + row * config_.hidden, y, config_.hidden);
+  join(kernels, w.o, w.post_attention_norm, y, row);
+}
+
+// What is left to join when all of a layer has been computed.
+void Model::join_layer(const Kernels& kernels, size_t layer, size_t row) {
+  const LayerWeights& w = weights_.layers[layer];
+  if (config_.parallel) join_attention(kernels, layer, row);
+  float* y = (config_.parallel ? z_ : y_).as<float>() + row * padded(config_.hidden);
+  join(kernels, w.down, w.post_mlp_norm, y, row);
 }
 
 void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) {
@@ -170,18 +185,18 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   const LayerWeights& w = weights_.layers[layer];
   const size_t rows = batch.tokens.size();
   const Kernels& kernels = compute.kernels();
+  const Matrix& q = w.q.matrix;
   in_.shape(rows, c.hidden);
-  const bool quantize = w.q.quantized() || w.k.quantized() || w.v.quantized();
+  const bool quantize = q.quantized() || w.k.matrix.quantized() || w.v.matrix.quantized();
   compute.pool().parallel_for(rows, [&](size_t r, int) {
-    if (layer > 0) join(kernels, weights_.layers[layer - 1].post_mlp_norm, r);
-    kernels.rms_norm(x_.as<float>() + r * c.hidden, w.attention_norm.data(), c.hidden,
-                     c.norm_epsilon, in_.row(r));
+    if (layer > 0) join_layer(kernels, layer - 1, r);
+    normalize(kernels, c, w.attention_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
     if (quantize) in_.quantize(kernels, r);
   });
   const Product products[] = {
-      {&w.q, q_.as<float>(), padded(w.q.outputs)},
-      {&w.k, k_.as<float>(), padded(w.k.outputs)},
-      {&w.v, v_.as<float>(), padded(w.v.outputs)},
+      {&q, q_.as<float>(), padded(q.outputs)},
+      {&w.k.matrix, k_.as<float>(), padded(w.k.matrix.outputs)},
+      {&w.v.matrix, v_.as<float>(), padded(w.v.matrix.outputs)},
   };
   matmul(compute, in_, products);
   rotate_and_store(compute, batch, layer);
@@ -192,56 +207,66 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   attend.layer_in_group = places_[layer].index;
   attend.heads = c.heads;
   attend.queries = q_.as<float>();
-  attend.queries_stride = padded(w.q.outputs);
+  attend.queries_stride = padded(q.outputs);
   attend.out = in_.row(0);
   attend.out_stride = in_.k();
+  attend.softcap = c.attention_softcap;
   attention_->run(compute, batch.spans, attend);
-  if (w.o.quantized()) {
+  if (w.o.matrix.quantized()) {
     compute.pool().parallel_for(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
   }
-  const Product product = {&w.o, y_.as<float>(), padded(c.hidden)};
+  const Product product = {&w.o.matrix, y_.as<float>(), padded(c.hidden)};
   matmul(compute, in_, {&product, 1});
 }
 
-// One unit of work is a row and a KV head with the query heads that share it.
+// Norm and rotation of the heads of a row of q or k.
+void Model::finish_heads(const Kernels& kernels, const LayerConfig& layer, const NormWeights& norm,
+                         const float* rope_table, size_t heads, float* row) {
+  const ModelConfig& c = config_;
+  const auto rope = kernels.rope[static_cast<size_t>(c.rope_style)];
+  const bool together = c.qk_norm == QkNorm::kAllHeads;
+  if (together) normalize(kernels, c, norm, row, heads * c.head_dim, row);
+  for (size_t h = 0; h < heads; ++h) {
+    float* head = row + h * c.head_dim;
+    const size_t weight_at = c.qk_norm == QkNorm::kEachHead ? h * c.head_dim : 0;
+    const auto norm_head = [&] {
+      if (!together) normalize(kernels, c, norm, head, c.head_dim, head, weight_at);
+    };
+    if (!c.qk_norm_after_rope) norm_head();
+    if (layer.rotates) rope(head, rope_table, rope_table + c.rotary / 2, c.rotary);
+    if (c.qk_norm_after_rope) norm_head();
+  }
+}
+
+// One unit of work is a row.
 void Model::rotate_and_store(Compute& compute, const Batch& batch, size_t layer) {
   const ModelConfig& c = config_;
   const LayerWeights& w = weights_.layers[layer];
   const Kernels& kernels = compute.kernels();
-  const size_t group = c.heads / c.kv_heads;
-  const size_t half = c.rotary / 2;
-  const auto rope = kernels.rope[static_cast<size_t>(c.rope_style)];
-  const size_t rows = batch.tokens.size();
+  const size_t table_floats = 4 * (c.rotary / 2);
   const auto one_row = [&](size_t row, int) {
-    const float* cosines =
-        rope_tables_.as<float>() + row * 4 * half + (c.sliding[layer] ? 2 * half : 0);
-    const float* sines = cosines + half;
+    const float* table = rope_tables_.as<float>() + row * table_floats +
+                         (c.layer[layer].sliding ? table_floats / 2 : 0);
     const Span& span = batch.spans[span_of_row_[row]];
     PagePool& pool = span.sequence->pool();
     const LayerPlace place = places_[layer];
     const size_t position = positions_[row];
     const SlabId slab = span.sequence->slab(place.group, position / kPageTokens);
-    float* q_row = q_.as<float>() + row * padded(w.q.outputs);
-    float* k_row = k_.as<float>() + row * padded(w.k.outputs);
-    float* v_row = v_.as<float>() + row * padded(w.v.outputs);
-    add_bias(w.q_bias, 0, w.q.outputs, kernels, q_row);
-    add_bias(w.k_bias, 0, w.k.outputs, kernels, k_row);
-    add_bias(w.v_bias, 0, w.v.outputs, kernels, v_row);
+    float* q = q_.as<float>() + row * padded(w.q.matrix.outputs);
+    float* k = k_.as<float>() + row * padded(w.k.matrix.outputs);
+    float* v = v_.as<float>() + row * padded(w.v.matrix.outputs);
+    add_vector(kernels, w.q.bias, q);
+    add_vector(kernels, w.k.bias, k);
+    add_vector(kernels, w.v.bias, v);
+    finish_heads(kernels, c.layer[layer], w.k_norm, table, c.kv_heads, k);
     for (size_t head = 0; head < c.kv_heads; ++head) {
-      float* k = k_row + head * c.head_dim;
-      if (c.qk_norm) kernels.rms_norm(k, w.k_norm.data(), c.head_dim, c.norm_epsilon, k);
-      rope(k, cosines, sines, c.rotary);
-      pool.store(kernels, {place.group, slab, place.index, head, position % kPageTokens}, k,
-                 v_row + head * c.head_dim);
+      pool.store(kernels, {place.group, slab, place.index, head, position % kPageTokens},
+                 k + head * c.head_dim, v + head * c.head_dim);
     }
-    for (size_t head = 0; head < c.kv_heads * group; ++head) {
-      float* q = q_row + head * c.head_dim;
-      if (c.qk_norm) kernels.rms_norm(q, w.q_norm.data(), c.head_dim, c.norm_epsilon, q);
-      rope(q, cosines, sines, c.rotary);
-      for (size_t d = 0; d < c.head_dim; ++d) q[d] *= c.attention_scale;
-    }
+    finish_heads(kernels, c.layer[layer], w.q_norm, table, c.heads, q);
+    scale_row(c.attention_scale, c.heads * c.head_dim, q);
   };
-  compute.pool().parallel_for(rows, one_row);
+  compute.pool().parallel_for(batch.tokens.size(), one_row);
 }
 
 void Model::mlp_block(Compute& compute, size_t layer) {
@@ -250,26 +275,31 @@ void Model::mlp_block(Compute& compute, size_t layer) {
   const Kernels& kernels = compute.kernels();
   const size_t rows = in_.rows();
   in_.shape(rows, c.hidden);
-  const bool quantize = w.gate.quantized() || w.up.quantized();
+  const bool quantize = w.up.matrix.quantized() || (c.gated_mlp && w.gate.matrix.quantized());
   compute.pool().parallel_for(rows, [&](size_t r, int) {
-    join(kernels, w.post_attention_norm, r);
-    kernels.rms_norm(x_.as<float>() + r * c.hidden, w.mlp_norm.data(), c.hidden, c.norm_epsilon,
-                     in_.row(r));
+    if (!c.parallel) join_attention(kernels, layer, r);
+    normalize(kernels, c, w.mlp_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
     if (quantize) in_.quantize(kernels, r);
   });
   const size_t stride = padded(c.feed_forward);
-  const Product products[] = {{&w.gate, gate_.as<float>(), stride},
-                              {&w.up, up_.as<float>(), stride}};
-  matmul(compute, in_, products);
+  const Product products[] = {{&w.up.matrix, up_.as<float>(), stride},
+                              {&w.gate.matrix, gate_.as<float>(), stride}};
+  matmul(compute, in_, std::span(products).first(c.gated_mlp ? 2 : 1));
   in_.shape(rows, c.feed_forward);
-  const auto multiply =
-      c.activation == Activation::kSilu ? kernels.silu_multiply : kernels.gelu_multiply;
   compute.pool().parallel_for(rows, [&](size_t r, int) {
-    multiply(gate_.as<float>() + r * stride, up_.as<float>() + r * stride, c.feed_forward,
-             in_.row(r));
-    if (w.down.quantized()) in_.quantize(kernels, r);
+    float* gate = gate_.as<float>() + r * stride;
+    float* up = up_.as<float>() + r * stride;
+    add_vector(kernels, w.up.bias, up);
+    if (c.gated_mlp) {
+      add_vector(kernels, w.gate.bias, gate);
+      activate_multiply(kernels, c.activation, gate, up, c.feed_forward, in_.row(r));
+    } else {
+      activate_multiply(kernels, c.activation, up, ones_.as<float>(), c.feed_forward, in_.row(r));
+    }
+    if (w.down.matrix.quantized()) in_.quantize(kernels, r);
   });
-  const Product product = {&w.down, y_.as<float>(), padded(c.hidden)};
+  Buffer& out = c.parallel ? z_ : y_;
+  const Product product = {&w.down.matrix, out.as<float>(), padded(c.hidden)};
   matmul(compute, in_, {&product, 1});
 }
 
@@ -278,9 +308,9 @@ void Model::gather_outputs(Compute& compute, const Batch& batch) {
   const Kernels& kernels = compute.kernels();
   compute.pool().parallel_for(batch.output_rows.size(), [&](size_t i, int) {
     const size_t row = batch.output_rows[i];
-    join(kernels, weights_.layers.back().post_mlp_norm, row);
-    kernels.rms_norm(x_.as<float>() + row * c.hidden, weights_.output_norm.data(), c.hidden,
-                     c.norm_epsilon, outputs_.as<float>() + i * c.hidden);
+    join_layer(kernels, c.layers - 1, row);
+    normalize(kernels, c, weights_.output_norm, x_.as<float>() + row * c.hidden, c.hidden,
+              outputs_.as<float>() + i * c.hidden);
   });
 }
 
@@ -288,15 +318,20 @@ std::span<const float> Model::logits(Compute& compute, size_t first, size_t coun
   CHECK(count >= 1);
   CHECK(count <= kLogitsRowsMax);
   const Kernels& kernels = compute.kernels();
+  const Matrix& head = weights_.head.matrix;
   head_in_.shape(count, config_.hidden);
   for (size_t i = 0; i < count; ++i) {
     std::memcpy(head_in_.row(i), outputs_.as<float>() + (first + i) * config_.hidden,
                 config_.hidden * sizeof(float));
-    if (weights_.head.quantized()) head_in_.quantize(kernels, i);
+    if (head.quantized()) head_in_.quantize(kernels, i);
   }
-  const Product product = {&weights_.head, logits_.as<float>(), logits_stride()};
+  const Product product = {&head, logits_.as<float>(), logits_stride()};
   matmul(compute, head_in_, {&product, 1});
   const std::span<float> all(logits_.as<float>(), count * logits_stride());
+  for (size_t i = 0; i < count; ++i) {
+    add_vector(kernels, weights_.head.bias, all.data() + i * logits_stride());
+  }
+  scale_row(config_.logit_scale, all.size(), all.data());
   if (config_.logit_softcap > 0.0f) {
     for (float& logit : all) {
       logit = config_.logit_softcap * std::tanh(logit / config_.logit_softcap);

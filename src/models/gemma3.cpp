@@ -2,56 +2,59 @@
 //
 //   x = embedding[token] * sqrt(hidden)
 //   q, k normalised per head before rotation
-//   x = x + norm(attention(norm(x)));  x = x + norm(mlp(norm(x)))     (GGUF stores 1 + weight of
-//   each norm) gelu (tanh form) in place of silu
+//   x = x + norm(attention(norm(x)));  x = x + norm(mlp(norm(x)))     a norm multiplies by 1 +
+//   weight gelu (tanh form) in place of silu
 //
 // Of every six layers five slide over a window of tokens and rotate with the base 10,000; the sixth
-// sees all and rotates with the file's base, its positions divided by the scaling factor.
+// sees all and rotates with the file's base, its positions divided by the scaling factor. GGUF
+// stores the sum 1 + weight.
 
 #include <cmath>
 
-#include "models/registry.h"
+#include "models/family.h"
 
 namespace kvikk {
 
 namespace {
 
 constexpr size_t kSlidingPattern = 6;  // every sixth layer is a full one; GGUF does not store it
-constexpr float kSlidingRopeBase = 10000.0f;
 
-Result<ModelConfig> read_config(const GgufFile& file) {
-  TRY_ASSIGN(ModelConfig config, read_common_config(file, "gemma3"));
-  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden));
-  config.activation = Activation::kGeluTanh;
-  config.qk_norm = true;
-  config.post_norms = true;
-  config.rope_sliding = RopeConfig{.base = kSlidingRopeBase, .linear_factor = 1.0f, .divisors = {}};
-  if (file.has("gemma3.rope.freq_base_swa")) {
-    TRY_ASSIGN(config.rope_sliding.base, file.get_float("gemma3.rope.freq_base_swa"));
+// Sliding layers keep the original base and are not stretched.
+Status read_sliding_rope(const ConfigKeys& keys, ModelConfig& c) {
+  if (keys.is_object({"", "rope_parameters.sliding_attention"})) return ok_status();
+  c.rope_sliding = RopeConfig{};
+  TRY_ASSIGN(c.rope_sliding.base,
+             keys.positive({"rope.freq_base_swa", "rope_local_base_freq"}, 10000.0f));
+  return ok_status();
+}
+
+Result<ModelConfig> read_config(const ConfigKeys& keys) {
+  ModelConfig defaults;
+  defaults.rope.base = 1000000.0f;
+  TRY_ASSIGN(ModelConfig c, read_gemma_config(keys, defaults));
+  TRY(read_gemma2_extras(keys, c));
+  name_qk_norms(keys, c);
+  TRY(read_sliding_rope(keys, c));
+  TRY(read_window(keys, c));
+  TRY_ASSIGN(const bool listed, read_layer_types(keys, c));
+  if (!listed) {
+    TRY_ASSIGN(const size_t pattern,
+               keys.size({"", "sliding_window_pattern"}, c.layers + 1, kSlidingPattern));
+    for (size_t i = 0; i < c.layers; ++i) c.layer[i].sliding = (i + 1) % pattern != 0;
   }
-  if (file.has("gemma3.final_logit_softcapping")) {
-    TRY_ASSIGN(config.logit_softcap, file.get_float("gemma3.final_logit_softcapping"));
-  }
-  TRY_ASSIGN(const uint64_t window, file.get_uint("gemma3.attention.sliding_window"));
-  if (window < 1 || window > (uint64_t{1} << 31)) {
-    return damaged(file.path() + ": gemma3.attention.sliding_window is " + std::to_string(window) +
-                   "; it must be at least 1");
-  }
-  config.window = static_cast<size_t>(window);
-  for (size_t i = 0; i < config.layers; ++i) {
-    config.sliding[i] = i % kSlidingPattern != kSlidingPattern - 1;
-  }
+  TRY(check_windows(keys, c));
   constexpr size_t kLayers27B = 62;  // the 27B model alone scales by the width of hidden / heads
-  if (config.layers == kLayers27B) {
-    config.attention_scale =
-        1.0f / std::sqrt(static_cast<float>(config.hidden) / static_cast<float>(config.heads));
+  if (keys.is_gguf() && c.layers == kLayers27B) {
+    c.attention_scale =
+        1.0f / std::sqrt(static_cast<float>(c.hidden) / static_cast<float>(c.heads));
   }
-  return config;
+  return c;
 }
 
 }  // namespace
 
 extern const ModelDef kGemma3;
-const ModelDef kGemma3 = {"gemma3", "Gemma 3 (text)", read_config};
+const ModelDef kGemma3 = {"Gemma 3",     "gemma3",   {"gemma3_text"}, "text models of all sizes",
+                          "gemma3_text", read_config};
 
 }  // namespace kvikk

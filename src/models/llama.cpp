@@ -1,28 +1,37 @@
-// Llama and what shares its shape: Llama 1-3, Mistral, SmolLM2, TinyLlama and many fine-tunes.
+// Llama and what shares its shape: Llama 1-3, SmolLM2, TinyLlama and many fine-tunes.
 //
 //   x = embedding[token]
 //   x = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)      n = norm(x)
 //   x = x + Wdown (silu(Wgate n) * Wup n)                   n = norm(x)
 //   logits = Whead norm(x)                                  Whead = embedding if the file has none
 //
-// GGUF permutes the rows of q and k of this architecture, so neighbouring dimensions rotate. Llama
-// 3 scales its rotary frequencies by the tensor rope_freqs.weight.
+// GGUF permutes the rows of q and k of this architecture, so neighbouring dimensions rotate, and
+// keeps Llama 3's stretched frequencies in the tensor rope_freqs.weight.
 
-#include "models/registry.h"
+#include "models/family.h"
 
 namespace kvikk {
 
 namespace {
 
-Result<ModelConfig> read_config(const GgufFile& file) {
-  TRY_ASSIGN(ModelConfig config, read_common_config(file, "llama"));
-  config.rope_style = RopeStyle::kPairs;
-  return config;
+Result<ModelConfig> read_config(const ConfigKeys& keys) {
+  TRY_ASSIGN(ModelConfig c, read_common_config(keys));
+  if (keys.is_gguf()) c.rope_style = RopeStyle::kPairs;
+  TRY_ASSIGN(c.qkv_bias, read_bias(keys, "attention_bias", false));
+  c.output_bias = c.qkv_bias;
+  TRY_ASSIGN(c.mlp_bias, read_bias(keys, "mlp_bias", false));
+  return c;
 }
 
 }  // namespace
 
 extern const ModelDef kLlama;
-const ModelDef kLlama = {"llama", "Llama 1-3, Mistral, SmolLM2 and their kin", read_config};
+const ModelDef kLlama = {"Llama",
+                         "llama",
+                         {"llama"},
+                         "Llama 1-3, SmolLM2, TinyLlama and their kin; linear, llama3, yarn rope",
+                         "llama, llama-tied, llama-bias, llama-linear-rope, llama-rope-llama3, "
+                         "llama-yarn, smollm-like",
+                         read_config};
 
 }  // namespace kvikk

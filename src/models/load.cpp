@@ -1,236 +1,239 @@
-// Finds, checks and packs a decoder's tensors.
+// Which tensors a decoder has: asks the loader for each role that the configuration names.
 
-#include <atomic>
-#include <cstring>
-#include <mutex>
-#include <set>
-
-#include "base/check.h"
 #include "models/model.h"
-#include "weights/block_formats.h"
-#include "weights/pack.h"
+#include "models/tensor_loader.h"
 
 namespace kvikk {
 
 namespace {
 
-constexpr size_t kMatrixAlign = 4096;
-
-std::string shape_text(const std::vector<uint64_t>& shape) {
-  std::string text;
-  for (uint64_t n : shape) text += (text.empty() ? "" : " x ") + std::to_string(n);
-  return "[" + text + "]";
+// The tensor of a role: the layer's number for #.
+std::string at_layer(const char* name, size_t layer) {
+  std::string text(name);
+  const size_t mark = text.find('#');
+  if (mark != std::string::npos) text.replace(mark, 1, std::to_string(layer));
+  return text;
 }
 
-class Loader {
+Status load_norm(TensorLoader& loader, const ModelConfig& c, const std::string& name, size_t n,
+                 NormWeights& norm, const std::vector<uint64_t>& shape = {}) {
+  TRY(loader.vector(name + ".weight", RowChoice::all(n), n, norm.weight, shape));
+  for (float& weight : norm.weight) weight += c.norm_weight_offset;
+  if (!c.norm_bias) return ok_status();
+  return loader.vector(name + ".bias", RowChoice::all(n), n, norm.bias);
+}
+
+Status load_bias(TensorLoader& loader, const std::string& name, const RowChoice& rows, size_t n,
+                 Presence presence, std::vector<float>& bias) {
+  if (presence == Presence::kNo) return ok_status();
+  if (presence == Presence::kIfThere && loader.lookup(name + ".bias") == nullptr) {
+    return ok_status();
+  }
+  return loader.vector(name + ".bias", rows, n, bias);
+}
+
+Status load_linear(TensorLoader& loader, const std::string& name, const RowChoice& rows,
+                   size_t outputs, size_t inputs, Presence bias, Linear& linear) {
+  TRY(loader.matrix(name + ".weight", rows, outputs, inputs, linear.matrix));
+  return load_bias(loader, name, rows, outputs, bias, linear.bias);
+}
+
+// Roles of one layer.
+class LayerLoader {
  public:
-  Loader(const GgufFile& file, ThreadPool& pool, const LoadOptions& options)
-      : file_(file), pool_(pool), options_(options) {}
+  LayerLoader(TensorLoader& loader, const ModelConfig& config, size_t layer)
+      : loader_(loader), c_(config), layer_(layer) {}
 
-  // A tensor of exactly this shape (innermost first), or an error.
-  Result<const StoredTensor*> find(const std::string& name, std::vector<uint64_t> shape) {
-    const StoredTensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr) {
-      return damaged(file_.path() + ": tensor '" + name + "' of shape " + shape_text(shape) +
-                     " is missing");
-    }
-    if (tensor->shape != shape) {
-      return damaged(file_.path() + ": tensor '" + name + "' has shape " +
-                     shape_text(tensor->shape) + "; the configuration asks for " +
-                     shape_text(shape));
-    }
-    used_.insert(name);
-    return tensor;
+  Status norm(const char* name, size_t n, NormWeights& weights) {
+    return name == nullptr ? ok_status()
+                           : load_norm(loader_, c_, at_layer(name, layer_), n, weights);
   }
 
-  Status vector(const std::string& name, size_t n, std::vector<float>& out) {
-    TRY_ASSIGN(const StoredTensor* tensor, find(name, {n}));
-    TRY(file_.validate_blocks(*tensor, 0, n));
-    out.resize(n);
-    dequantize_row(tensor->type, tensor->bytes.data(), out.data(), n);
-    return ok_status();
+  // Of q or k.
+  Status heads_norm(const char* name, size_t heads, NormWeights& weights) {
+    if (name == nullptr) return ok_status();
+    const size_t n = c_.qk_norm == QkNorm::kHead ? c_.head_dim : heads * c_.head_dim;
+    std::vector<uint64_t> shape = {n};
+    if (c_.qk_norm == QkNorm::kEachHead) shape = {c_.head_dim, heads};
+    return load_norm(loader_, c_, at_layer(name, layer_), n, weights, shape);
   }
 
-  Status optional_vector(const std::string& name, size_t n, std::vector<float>& out) {
-    return file_.find_tensor(name) == nullptr ? ok_status() : vector(name, n, out);
+  Status linear(const char* name, size_t outputs, size_t inputs, Presence bias, Linear& out) {
+    return load_linear(loader_, at_layer(name, layer_), RowChoice::all(outputs), outputs, inputs,
+                       bias, out);
   }
 
-  // Registers a matrix; its bytes follow in pack().
-  Status matrix(const std::string& name, size_t outputs, size_t inputs, Matrix& out) {
-    TRY_ASSIGN(const StoredTensor* tensor, find(name, {inputs, outputs}));
-    out.format = options_.exact ? PanelFormat::kF32 : panel_format_of(tensor->type);
-    out.outputs = outputs;
-    out.inputs = inputs;
-    jobs_.push_back({tensor, &out});
-    return ok_status();
+  Status linear_part(const char* name, const RowChoice& rows, size_t outputs, size_t inputs,
+                     Presence bias, Linear& out) {
+    return load_linear(loader_, at_layer(name, layer_), rows, outputs, inputs, bias, out);
   }
 
-  // A tensor that is not in the family means that this would be another model.
-  Status refuse_unknown() {
-    for (const StoredTensor& tensor : file_.tensors()) {
-      if (used_.count(tensor.name) == 0) {
-        return unsupported(file_.path() + ": tensor '" + tensor.name +
-                           "' is not part of this architecture as it is known here; running "
-                           "without it would give wrong answers");
-      }
-    }
-    return ok_status();
-  }
-
-  // Reads every block of a tensor that stays in the file, so that a damaged one is found now.
-  Status validate(const StoredTensor& tensor) {
-    const uint64_t width = tensor.shape[0];
-    const uint64_t rows = tensor.elements() / width;
-    constexpr uint64_t kRowsPerTask = 256;
-    std::mutex mutex;
-    Status status;
-    pool_.parallel_for((rows + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, int) {
-      const uint64_t first = task * kRowsPerTask;
-      const uint64_t count = std::min(kRowsPerTask, rows - first);
-      Status s = file_.validate_blocks(tensor, first * width, count * width);
-      if (s.ok()) return;
-      std::lock_guard lock(mutex);
-      status = std::move(s);
-    });
-    file_.drop(tensor);
-    return status;
-  }
-
-  Status pack(Buffer& memory) {
-    size_t total = 0;
-    uint64_t file_bytes = 0;
-    for (const Job& job : jobs_) {
-      total = (total + kMatrixAlign - 1) / kMatrixAlign * kMatrixAlign + job.matrix->bytes();
-      file_bytes += job.tensor->bytes.size();
-    }
-    TRY_ASSIGN(memory, Buffer::allocate(total));
-    size_t at = 0;
-    uint64_t done = 0;
-    for (const Job& job : jobs_) {
-      at = (at + kMatrixAlign - 1) / kMatrixAlign * kMatrixAlign;
-      TRY(pack_matrix(job, memory.data() + at));
-      at += job.matrix->bytes();
-      done += job.tensor->bytes.size();
-      if (options_.progress) options_.progress(done, file_bytes);
-    }
-    return ok_status();
+  // Whether the file has this (fused) tensor.
+  bool has(const char* name) const {
+    return name != nullptr && loader_.lookup(at_layer(name, layer_) + ".weight") != nullptr;
   }
 
  private:
-  struct Job {
-    const StoredTensor* tensor;
-    Matrix* matrix;
-  };
-
-  Status pack_matrix(const Job& job, uint8_t* panels) {
-    Matrix& matrix = *job.matrix;
-    matrix.panels = panels;
-    const size_t row_size = row_bytes(job.tensor->type, matrix.inputs);
-    std::atomic<bool> finite{true};
-    pool_.parallel_for(matrix.panel_count(), [&](size_t p, int) {
-      const uint8_t* rows[kPanelRows];
-      for (size_t lane = 0; lane < kPanelRows; ++lane) {
-        const size_t row = p * kPanelRows + lane;
-        rows[lane] = row < matrix.outputs ? job.tensor->bytes.data() + row * row_size : nullptr;
-      }
-      uint8_t* panel = panels + p * matrix.panel_bytes();
-      const bool ok = options_.exact ? pack_panel_f32(job.tensor->type, rows, matrix.inputs, panel)
-                                     : pack_panel(job.tensor->type, rows, matrix.inputs, panel);
-      if (!ok) finite.store(false, std::memory_order_relaxed);
-    });
-    if (!finite.load()) {
-      TRY(file_.validate_blocks(*job.tensor, 0, job.tensor->elements()));
-      return damaged(file_.path() + ": tensor '" + job.tensor->name +
-                     "' holds values that overflow float32");
-    }
-    file_.drop(*job.tensor);
-    return ok_status();
-  }
-
-  const GgufFile& file_;
-  ThreadPool& pool_;
-  const LoadOptions& options_;
-  std::vector<Job> jobs_;
-  std::set<std::string> used_;
+  TensorLoader& loader_;
+  const ModelConfig& c_;
+  size_t layer_;
 };
 
-Status load_layer(Loader& loader, const ModelConfig& c, size_t index, LayerWeights& w) {
-  const std::string prefix = "blk." + std::to_string(index) + ".";
-  const size_t q_width = c.heads * c.head_dim;
-  const size_t kv_width = c.kv_heads * c.head_dim;
-  TRY(loader.vector(prefix + "attn_norm.weight", c.hidden, w.attention_norm));
-  TRY(loader.matrix(prefix + "attn_q.weight", q_width, c.hidden, w.q));
-  TRY(loader.matrix(prefix + "attn_k.weight", kv_width, c.hidden, w.k));
-  TRY(loader.matrix(prefix + "attn_v.weight", kv_width, c.hidden, w.v));
-  TRY(loader.matrix(prefix + "attn_output.weight", c.hidden, q_width, w.o));
-  TRY(loader.optional_vector(prefix + "attn_q.bias", q_width, w.q_bias));
-  TRY(loader.optional_vector(prefix + "attn_k.bias", kv_width, w.k_bias));
-  TRY(loader.optional_vector(prefix + "attn_v.bias", kv_width, w.v_bias));
-  if (c.qk_norm) {
-    TRY(loader.vector(prefix + "attn_q_norm.weight", c.head_dim, w.q_norm));
-    TRY(loader.vector(prefix + "attn_k_norm.weight", c.head_dim, w.k_norm));
+Status load_qkv(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
+  const TensorNames& names = c.names;
+  const size_t q = c.heads * c.head_dim;
+  const size_t kv = c.kv_heads * c.head_dim;
+  if (names.q != nullptr && !loader.has(names.qkv)) {
+    TRY(loader.linear(names.q, q, c.hidden, c.qkv_bias, w.q));
+    TRY(loader.linear(names.k, kv, c.hidden, c.qkv_bias, w.k));
+    return loader.linear(names.v, kv, c.hidden, c.qkv_bias, w.v);
   }
-  if (c.post_norms) {
-    TRY(loader.vector(prefix + "post_attention_norm.weight", c.hidden, w.post_attention_norm));
-    TRY(loader.vector(prefix + "post_ffw_norm.weight", c.hidden, w.post_mlp_norm));
-  }
-  TRY(loader.vector(prefix + "ffn_norm.weight", c.hidden, w.mlp_norm));
-  TRY(loader.matrix(prefix + "ffn_gate.weight", c.feed_forward, c.hidden, w.gate));
-  TRY(loader.matrix(prefix + "ffn_up.weight", c.feed_forward, c.hidden, w.up));
-  return loader.matrix(prefix + "ffn_down.weight", c.hidden, c.feed_forward, w.down);
+  const size_t all = q + 2 * kv;
+  const size_t group = c.heads / c.kv_heads * c.head_dim;  // rows of q that share a KV head
+  const size_t stride = group + 2 * c.head_dim;
+  const bool by_group = names.qkv_rows == QkvRows::kByGroup;
+  const RowChoice q_rows =
+      by_group ? RowChoice{all, 0, group, stride} : RowChoice::range(all, 0, q);
+  const RowChoice k_rows =
+      by_group ? RowChoice{all, group, c.head_dim, stride} : RowChoice::range(all, q, kv);
+  const RowChoice v_rows = by_group ? RowChoice{all, group + c.head_dim, c.head_dim, stride}
+                                    : RowChoice::range(all, q + kv, kv);
+  TRY(loader.linear_part(names.qkv, q_rows, q, c.hidden, c.qkv_bias, w.q));
+  TRY(loader.linear_part(names.qkv, k_rows, kv, c.hidden, c.qkv_bias, w.k));
+  return loader.linear_part(names.qkv, v_rows, kv, c.hidden, c.qkv_bias, w.v);
 }
 
-// The vocabulary is the embedding's number of rows; keys that say otherwise lose.
-Result<const StoredTensor*> find_embedding(const GgufFile& file, ModelConfig& config) {
-  constexpr uint64_t kVocabularyMax = 1 << 24;
-  const StoredTensor* tensor = file.find_tensor("token_embd.weight");
-  if (tensor == nullptr) return damaged(file.path() + ": tensor 'token_embd.weight' is missing");
-  if (tensor->shape.size() != 2 || tensor->shape[0] != config.hidden || tensor->shape[1] == 0 ||
-      tensor->shape[1] > kVocabularyMax) {
-    return damaged(file.path() + ": tensor 'token_embd.weight' has shape " +
-                   shape_text(tensor->shape) + "; it must be [" + std::to_string(config.hidden) +
-                   " x vocabulary], vocabulary at most " + std::to_string(kVocabularyMax));
+Status load_attention(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
+  TRY(loader.norm(c.names.attention_norm, c.hidden, w.attention_norm));
+  TRY(load_qkv(loader, c, w));
+  TRY(loader.heads_norm(c.names.q_norm, c.heads, w.q_norm));
+  TRY(loader.heads_norm(c.names.k_norm, c.kv_heads, w.k_norm));
+  TRY(loader.linear(c.names.o, c.hidden, c.heads * c.head_dim, c.output_bias, w.o));
+  return loader.norm(c.names.post_attention_norm, c.hidden, w.post_attention_norm);
+}
+
+Status load_mlp(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
+  const size_t width = c.feed_forward;
+  TRY(loader.norm(c.names.mlp_norm, c.hidden, w.mlp_norm));
+  if (c.gated_mlp && (c.names.gate == nullptr || loader.has(c.names.gate_up))) {
+    const char* name = c.names.gate_up;
+    TRY(loader.linear_part(name, RowChoice::range(2 * width, 0, width), width, c.hidden, c.mlp_bias,
+                           w.gate));
+    TRY(loader.linear_part(name, RowChoice::range(2 * width, width, width), width, c.hidden,
+                           c.mlp_bias, w.up));
+  } else {
+    if (c.gated_mlp) TRY(loader.linear(c.names.gate, width, c.hidden, c.mlp_bias, w.gate));
+    TRY(loader.linear(c.names.up, width, c.hidden, c.mlp_bias, w.up));
   }
-  config.vocabulary = static_cast<size_t>(tensor->shape[1]);
-  return tensor;
+  TRY(loader.linear(c.names.down, c.hidden, width, c.mlp_bias, w.down));
+  return loader.norm(c.names.post_mlp_norm, c.hidden, w.post_mlp_norm);
+}
+
+// The number of layers is the file's claim until their tensors are seen: grow only after that.
+Status check_layers(const TensorSource& source, const TensorLoader& loader, const ModelConfig& c) {
+  for (size_t i = 0; i < c.layers; ++i) {
+    const std::string name = at_layer(c.names.o, i) + ".weight";
+    if (loader.lookup(name) != nullptr) continue;
+    return damaged(source.path() + ": tensor '" + name + "' is missing; the configuration has " +
+                   std::to_string(c.layers) + " layers");
+  }
+  return ok_status();
+}
+
+// The table's rows, [hidden x rows]. A GGUF file does not say how many: rows = 0 takes any number.
+Result<const StoredTensor*> find_table(const TensorSource& source, TensorLoader& loader,
+                                       const char* role, size_t hidden, size_t rows) {
+  constexpr uint64_t kRowsMax = 1 << 24;
+  const std::string name = std::string(role) + ".weight";
+  const StoredTensor* tensor = loader.lookup(name);
+  if (tensor == nullptr) return damaged(source.path() + ": tensor '" + name + "' is missing");
+  if (rows == 0 &&
+      (tensor->shape.size() != 2 || tensor->shape[1] == 0 || tensor->shape[1] > kRowsMax)) {
+    return damaged(source.path() + ": tensor '" + name + "' is not a table of [" +
+                   std::to_string(hidden) + " x 1 to " + std::to_string(kRowsMax) + "]");
+  }
+  return loader.find(name, {hidden, rows > 0 ? rows : tensor->shape[1]});
+}
+
+Status load_head(TensorLoader& loader, const ModelConfig& c, ModelWeights& weights) {
+  const std::string head = std::string(c.names.head) + ".weight";
+  const bool there = loader.lookup(head) != nullptr;
+  weights.tied = c.tied == Presence::kYes || (c.tied == Presence::kIfThere && !there);
+  if (weights.tied) loader.ignore(head);  // some files repeat the embedding there
+  const std::string name =
+      weights.tied ? std::string(c.names.embedding) + ".weight" : std::string(head);
+  TRY(loader.table_matrix(name, c.vocabulary, c.hidden, weights.head.matrix));
+  return load_bias(loader, c.names.head, RowChoice::all(c.vocabulary), c.vocabulary, c.head_bias,
+                   weights.head.bias);
+}
+
+// Divisors of rotary frequencies that GGUF files keep as tensors: Llama 3's, longrope's.
+Status load_rope(const TensorSource& source, TensorLoader& loader, ModelConfig& c) {
+  const size_t pairs = c.rotary / 2;
+  const auto load = [&](const char* name, std::vector<float>& out) -> Status {
+    if (loader.lookup(name) == nullptr) return ok_status();
+    TRY(loader.vector(name, RowChoice::all(pairs), pairs, out));
+    for (const float divisor : out) {
+      if (divisor > 0.0f) continue;
+      return damaged(source.path() + ": tensor '" + name +
+                     "' holds a divisor that is not positive");
+    }
+    return ok_status();
+  };
+  TRY(load("rope_freqs.weight", c.rope.divisors));
+  if (loader.lookup("rope_factors_long.weight") == nullptr) {
+    if (c.rope.scaling != RopeConfig::Scaling::kLongRope || !c.rope.long_factors.empty()) {
+      return ok_status();
+    }
+    return damaged(source.path() + ": tensor 'rope_factors_long.weight' is missing");
+  }
+  TRY(load("rope_factors_long.weight", c.rope.long_factors));
+  TRY_ASSIGN(const StoredTensor* unused, loader.find("rope_factors_short.weight", {pairs}));
+  (void)unused;
+  TRY(load("rope_factors_short.weight", c.rope.short_factors));
+  c.rope.scaling = RopeConfig::Scaling::kLongRope;
+  return ok_status();
+}
+
+// Everything but the bytes of the matrices.
+Status find_weights(const TensorSource& source, TensorLoader& loader, ModelConfig& c,
+                    ModelWeights& weights) {
+  TRY_ASSIGN(weights.embedding,
+             find_table(source, loader, c.names.embedding, c.hidden, c.vocabulary));
+  c.vocabulary = static_cast<size_t>(weights.embedding->shape[1]);
+  if (c.names.positions != nullptr) {
+    TRY_ASSIGN(weights.positions,
+               find_table(source, loader, c.names.positions, c.hidden, c.learned_positions));
+  }
+  TRY(check_layers(source, loader, c));
+  weights.layers.resize(c.layers);
+  for (size_t i = 0; i < c.layers; ++i) {
+    LayerLoader layer(loader, c, i);
+    TRY(load_attention(layer, c, weights.layers[i]));
+    TRY(load_mlp(layer, c, weights.layers[i]));
+  }
+  TRY(load_norm(loader, c, c.names.output_norm, c.hidden, weights.output_norm));
+  TRY(load_head(loader, c, weights));
+  TRY(load_rope(source, loader, c));
+  return loader.refuse_unknown();
 }
 
 }  // namespace
 
-Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,
-                                  const LoadOptions& options) {
-  Loader loader(file, pool, options);
+Status check_weights(const TensorSource& source, ModelConfig& config) {
+  TensorLoader loader(source, {}, config.names);
   ModelWeights weights;
-  TRY_ASSIGN(weights.embedding, find_embedding(file, config));
-  TRY_ASSIGN(weights.embedding,
-             loader.find("token_embd.weight", {config.hidden, config.vocabulary}));
-  // The number of layers is the file's claim until their tensors are seen: grow one at a time.
-  for (size_t i = 0; i < config.layers; ++i) {
-    if (file.find_tensor("blk." + std::to_string(i) + ".attn_norm.weight") == nullptr) {
-      return damaged(file.path() + ": tensor 'blk." + std::to_string(i) +
-                     ".attn_norm.weight' is missing; the configuration has " +
-                     std::to_string(config.layers) + " layers");
-    }
-  }
-  weights.layers.resize(config.layers);
-  for (size_t i = 0; i < config.layers; ++i) {
-    TRY(load_layer(loader, config, i, weights.layers[i]));
-  }
-  TRY(loader.vector("output_norm.weight", config.hidden, weights.output_norm));
-  const bool tied = file.find_tensor("output.weight") == nullptr;
-  TRY(loader.matrix(tied ? "token_embd.weight" : "output.weight", config.vocabulary, config.hidden,
-                    weights.head));
-  TRY(loader.optional_vector("rope_freqs.weight", config.rotary / 2, config.rope.divisors));
-  for (float divisor : config.rope.divisors) {
-    if (!(divisor > 0.0f)) {
-      return damaged(file.path() +
-                     ": tensor 'rope_freqs.weight' holds a divisor that is not "
-                     "positive");
-    }
-  }
-  TRY(loader.refuse_unknown());
-  if (!tied) TRY(loader.validate(*weights.embedding));
-  TRY(loader.pack(weights.memory));
+  return find_weights(source, loader, config, weights);
+}
+
+Result<ModelWeights> load_weights(const TensorSource& source, ModelConfig& config, ThreadPool& pool,
+                                  const LoadOptions& options) {
+  TensorLoader loader(source, options, config.names);
+  ModelWeights weights;
+  TRY(find_weights(source, loader, config, weights));
+  if (weights.positions != nullptr) TRY(loader.validate(pool, *weights.positions));
+  if (!weights.tied) TRY(loader.validate(pool, *weights.embedding));
+  TRY(loader.pack(pool, weights.memory));
   return weights;
 }
 

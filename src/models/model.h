@@ -2,7 +2,6 @@
 // A loaded decoder and its forward pass: one path for prefill, decode, batches and --exact.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,38 +12,46 @@
 #include "kv/attend.h"
 #include "kvikk/token.h"
 #include "models/config.h"
+#include "models/row_ops.h"
+#include "models/tensor_loader.h"
 #include "tensor/matrix.h"
-#include "weights/gguf.h"
+#include "weights/tensor_source.h"
 
 namespace kvikk {
 
+struct Linear {
+  Matrix matrix;
+  std::vector<float> bias;  // [outputs], or empty
+};
+
 struct LayerWeights {
-  std::vector<float> attention_norm;          // [hidden]
-  std::vector<float> q_bias, k_bias, v_bias;  // [heads x head_dim], [kv_heads x head_dim], or empty
-  std::vector<float> q_norm, k_norm;          // [head_dim], or empty
-  std::vector<float> post_attention_norm, mlp_norm, post_mlp_norm;  // [hidden]; post_*: or empty
-  Matrix q, k, v, o;
-  Matrix gate, up, down;
+  NormWeights attention_norm, post_attention_norm;  // [hidden]
+  Linear q, k, v, o;
+  NormWeights q_norm, k_norm;           // [head_dim] or [heads x head_dim], see QkNorm
+  NormWeights mlp_norm, post_mlp_norm;  // [hidden]
+  Linear gate, up, down;                // gate: only where the MLP is gated
 };
 
 struct ModelWeights {
   std::vector<LayerWeights> layers;
-  std::vector<float> output_norm;         // [hidden]
-  Matrix head;                            // [vocabulary, hidden]
+  NormWeights output_norm;                  // [hidden]
+  Linear head;                              // [vocabulary, hidden]
+  bool tied = false;                        // the head is the embedding
   const StoredTensor* embedding = nullptr;  // read row by row from the file, as it is
-  Buffer memory;                          // all matrices
-};
-
-struct LoadOptions {
-  bool exact = false;  // weights as float32
-  std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
+  const StoredTensor* positions = nullptr;  // the same for learned positions, or null
+  Buffer memory;                            // all matrices
 };
 
 // Checks every tensor against the configuration, then packs them on `pool`'s threads. The file's
-// pages are dropped as they are packed. Errors: kDamaged (missing tensor, wrong shape, a scale that
-// is no number), kUnsupported (a tensor that the family does not have), kExhausted.
-Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,
+// pages are dropped as they are packed. What only the tensors say (the vocabulary of a GGUF file,
+// divisors of rotary frequencies) goes into `config`. Errors: kDamaged (missing tensor, wrong
+// shape, a scale that is no number), kUnsupported (a tensor that the family does not have),
+// kExhausted.
+Result<ModelWeights> load_weights(const TensorSource& source, ModelConfig& config, ThreadPool& pool,
                                   const LoadOptions& options);
+
+// The same checks without the weights: reads the small tensors only.
+Status check_weights(const TensorSource& source, ModelConfig& config);
 
 // The rows of one step. Row i is token i of `tokens`; spans cover the rows in order.
 struct Batch {
@@ -61,8 +68,9 @@ struct Batch {
 
 class Model {
  public:
-  // rows_max: rows of a batch; context_max: positions of a sequence.
-  static Result<std::unique_ptr<Model>> create(std::shared_ptr<const GgufFile> file,
+  // rows_max: rows of a batch; context_max: positions of a sequence. Errors: kInvalidArgument (more
+  // positions than a model with learned ones has), kExhausted.
+  static Result<std::unique_ptr<Model>> create(std::shared_ptr<const TensorSource> source,
                                                ModelConfig config, ModelWeights weights,
                                                Compute& compute, size_t rows_max,
                                                size_t context_max);
@@ -82,7 +90,7 @@ class Model {
   // rounded up to 16] in a buffer of this model, valid until the next call. count <=
   // logits_rows_max.
   std::span<const float> logits(Compute& compute, size_t first, size_t count);
-  size_t logits_stride() const { return weights_.head.panel_count() * kPanelRows; }
+  size_t logits_stride() const { return weights_.head.matrix.panel_count() * kPanelRows; }
   inline static constexpr size_t kLogitsRowsMax = 16;
 
  private:
@@ -91,15 +99,20 @@ class Model {
   Status allocate(const Compute& compute, size_t context_max);
   void embed(Compute& compute, const Batch& batch);
   void fill_rope_tables(Compute& compute, const Batch& batch);
-  void join(const Kernels& kernels, const std::vector<float>& post_norm, size_t row);
+  void join(const Kernels& kernels, const Linear& last, const NormWeights& post_norm, float* y,
+            size_t row);
+  void join_attention(const Kernels& kernels, size_t layer, size_t row);
+  void join_layer(const Kernels& kernels, size_t layer, size_t row);
   void attention_block(Compute& compute, const Batch& batch, size_t layer);
   void rotate_and_store(Compute& compute, const Batch& batch, size_t layer);
+  void finish_heads(const Kernels& kernels, const LayerConfig& layer, const NormWeights& norm,
+                    const float* rope_table, size_t heads, float* row);
   void mlp_block(Compute& compute, size_t layer);
   void gather_outputs(Compute& compute, const Batch& batch);
 
   ModelConfig config_;
   ModelWeights weights_;
-  std::shared_ptr<const GgufFile> file_;
+  std::shared_ptr<const TensorSource> source_;
   size_t rows_max_ = 0;
 
   struct LayerPlace {
@@ -110,11 +123,13 @@ class Model {
   std::vector<uint32_t> span_of_row_;  // [rows]
 
   Buffer x_;             // [rows, hidden]: the residual stream
-  Buffer y_;             // [rows, widest output]: a block's output, before it joins x
+  Buffer y_;             // [rows, padded hidden]: a block's output, before it joins x
+  Buffer z_;             // the same of the MLP, where it runs beside the attention
   Buffer q_, k_, v_;     // [rows, padded]
   Buffer gate_, up_;     // [rows, padded feed_forward]
   Buffer rope_tables_;   // [rows][2 kinds][cosines, sines][rotary / 2]
   Buffer inverse_freq_;  // [2 kinds][rotary / 2]
+  Buffer ones_;          // [feed_forward]: what an MLP without a gate multiplies by
   Buffer outputs_;       // [rows, hidden]: final hidden states
   Buffer logits_;        // [kLogitsRowsMax, padded vocabulary]
   Activations in_;       // input of the coming matmul

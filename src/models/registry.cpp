@@ -1,27 +1,62 @@
 #include "models/registry.h"
 
-#include <array>
-
 namespace kvikk {
 
-extern const ModelDef kLlama;   // llama.cpp
-extern const ModelDef kQwen2;   // qwen2.cpp
-extern const ModelDef kGemma3;  // gemma3.cpp
+extern const ModelDef kLlama;       // llama.cpp
+extern const ModelDef kMistral;     // mistral.cpp
+extern const ModelDef kQwen2;       // qwen2.cpp
+extern const ModelDef kQwen3;       // qwen3.cpp
+extern const ModelDef kSmolLm3;     // smollm3.cpp
+extern const ModelDef kGemma;       // gemma.cpp
+extern const ModelDef kGemma2;      // gemma2.cpp
+extern const ModelDef kGemma3;      // gemma3.cpp
+extern const ModelDef kPhi3;        // phi3.cpp
+extern const ModelDef kOlmo2;       // olmo2.cpp
+extern const ModelDef kGranite;     // granite.cpp
+extern const ModelDef kGlm4;        // glm4.cpp
+extern const ModelDef kCohere;      // cohere.cpp
+extern const ModelDef kCohere2;     // cohere.cpp
+extern const ModelDef kStarcoder2;  // starcoder2.cpp
+extern const ModelDef kStablelm;    // stablelm.cpp
+extern const ModelDef kGpt2;        // gpt2.cpp
+extern const ModelDef kGptNeox;     // gpt_neox.cpp
+extern const ModelDef kPhi;         // phi.cpp
+extern const ModelDef kFalcon;      // falcon.cpp
+extern const ModelDef kExaone4;     // exaone4.cpp
+extern const ModelDef kErnie45;     // ernie4_5.cpp
+extern const ModelDef kHunyuan;     // hunyuan.cpp
+extern const ModelDef kSeedOss;     // seed_oss.cpp
+extern const ModelDef kNemotron;    // nemotron.cpp
 
 std::span<const ModelDef* const> model_registry() {
-  static constexpr std::array<const ModelDef*, 3> kModels = {&kLlama, &kQwen2, &kGemma3};
+  static constexpr const ModelDef* kModels[] = {
+      &kLlama,      &kMistral,  &kQwen2,   &kQwen3,   &kSmolLm3, &kGemma,  &kGemma2,
+      &kGemma3,     &kPhi3,     &kOlmo2,   &kGranite, &kGlm4,    &kCohere, &kCohere2,
+      &kStarcoder2, &kStablelm, &kGpt2,    &kGptNeox, &kPhi,     &kFalcon, &kExaone4,
+      &kErnie45,    &kHunyuan,  &kSeedOss, &kNemotron};
   return kModels;
 }
 
-Result<const ModelDef*> find_model_def(const GgufFile& file) {
-  TRY_ASSIGN(const std::string architecture, file.get_string("general.architecture"));
+Result<const ModelDef*> find_model_def(const ConfigKeys& keys) {
   std::string known;
+  const auto offer = [&](const char* name) {
+    if (name == nullptr) return false;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+    return keys.architecture() == name;
+  };
   for (const ModelDef* def : model_registry()) {
-    if (architecture == def->architecture) return def;
-    known += (known.empty() ? "" : ", ") + std::string(def->architecture);
+    if (keys.is_gguf() && offer(def->gguf)) return def;
+    for (const char* type : def->model_types) {
+      if (!keys.is_gguf() && offer(type)) return def;
+    }
   }
-  return unsupported(file.path() + ": architecture '" + architecture +
-                     "' is not supported. Supported: " + known + ".");
+  return unsupported(keys.path() + ": " + (keys.is_gguf() ? "architecture" : "model_type") + " '" +
+                     keys.architecture() + "' is not supported. Supported: " + known + ".");
+}
+
+Result<ModelConfig> read_model_config(const ConfigKeys& keys) {
+  TRY_ASSIGN(const ModelDef* def, find_model_def(keys));
+  return def->read_config(keys);
 }
 
 }  // namespace kvikk

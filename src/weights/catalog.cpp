@@ -149,9 +149,12 @@ Result<std::string> resolve_model(std::string_view name_or_path, const std::stri
   }
   if (!S_ISDIR(info.st_mode)) return path;
   if (::stat((path + "/config.json").c_str(), &info) != 0) {
-    return not_found(path + ": is a folder without config.json; give the path of a .gguf file");
+    return not_found(
+        path +
+        ": is a folder without config.json; give a .gguf file, or a folder with config.json " +
+        "and .safetensors files");
   }
-  return unsupported(path + ": safetensors folders are not supported yet; give a .gguf file");
+  return path;
 }
 
 }  // namespace kvikk

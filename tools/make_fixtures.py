@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Writes tiny random models of every family, with the logits that transformers computes for them.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers safetensors gguf numpy
+    venv/bin/python tools/make_fixtures.py --out FOLDER [--only NAME,...] [--gguf]
+
+A case is a folder in the Hugging Face layout: config.json, model.safetensors (BF16), expected.json
+(prompts, positions, greedy tokens) and expected.f32 (logits of all positions of the short prompt,
+then of some of the long one). Weights are random, but so that a fault shows: attention is neither
+uniform nor one-hot, norms and biases are away from their neutral values. The long prompt exceeds
+every window. With --gguf a twin in GGUF (F32) stands beside it, written as llama.cpp's converter
+writes that family: rows of q and k permuted, fused matrices put in order, norms with their 1 added.
+
+tests/data/models holds the output of
+    venv/bin/python tools/make_fixtures.py --out tests/data/models --gguf-only-for gpt_neox,cohere2
+"""
+
+import argparse
+import hashlib
+import json
+import os
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+SHORT, LONG, GREEDY, POSITIONS = 24, 300, 24, 20
+GAP_MIN = 0.03  # between the best two logits of a greedy step: rounding must not choose
+
+BASE = dict(vocab_size=96, hidden_size=64, intermediate_size=80, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+            bos_token_id=1, eos_token_id=2, pad_token_id=0)
+
+
+def case(model_type, **changes):
+    return model_type, {k: v for k, v in {**BASE, **changes}.items() if v != "absent"}
+
+
+CASES = {
+    "cohere": case("cohere", logit_scale=0.4, layer_norm_eps=1e-5),
+    "cohere-qk": case("cohere", logit_scale=0.4, use_qk_norm=True),
+    "cohere2": case("cohere2", logit_scale=0.4, num_hidden_layers=4, sliding_window=48),
+    "starcoder2": case("starcoder2", sliding_window=48, use_bias=True),
+    "stablelm": case("stablelm", use_qkv_bias=True, partial_rotary_factor=0.5),
+    "stablelm-parallel": case("stablelm", use_parallel_residual=True, partial_rotary_factor=0.25,
+                              num_key_value_heads=4, head_dim=16),
+    "gpt2": case("gpt2", n_embd=64, n_layer=2, n_head=4, n_positions=512, n_inner=None,
+                 hidden_size="absent", num_hidden_layers="absent", num_attention_heads="absent",
+                 num_key_value_heads="absent", intermediate_size="absent",
+                 max_position_embeddings="absent"),
+    "gpt_neox": case("gpt_neox", rotary_pct=0.5, num_key_value_heads="absent", hidden_act="gelu"),
+    "gpt_neox-serial": case("gpt_neox", rotary_pct=0.25, use_parallel_residual=False,
+                            hidden_size=128, num_key_value_heads="absent"),
+    "phi": case("phi", partial_rotary_factor=0.5),
+    "falcon": case("falcon", multi_query=True, parallel_attn=True, alibi=False, bias=False,
+                   num_key_value_heads="absent", intermediate_size="absent"),
+    "falcon-new": case("falcon", new_decoder_architecture=True, num_kv_heads=2, alibi=False,
+                       bias=False, num_key_value_heads="absent", intermediate_size="absent"),
+    "exaone4": case("exaone4", num_hidden_layers=4, sliding_window=48,
+                    sliding_window_pattern=4),
+    "exaone4-full": case("exaone4", sliding_window=None),
+    "ernie4_5": case("ernie4_5", head_dim=32),
+    "hunyuan_v1_dense": case("hunyuan_v1_dense", head_dim=16,
+                             rope_parameters={"rope_type": "dynamic", "alpha": 1000.0,
+                                              "factor": 1.0, "rope_theta": 10000.0}),
+    "seed_oss": case("seed_oss", head_dim=32, attention_bias=True, attention_out_bias=False),
+    "nemotron": case("nemotron", partial_rotary_factor=0.5, head_dim=16, hidden_act="relu2"),
+    "glm": case("glm", head_dim=16, attention_bias=True, partial_rotary_factor=0.5),
+}
+
+
+def randomize(model, generator):
+    """Matrices keep the size of what passes through; vectors move away from 0 and 1."""
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            is_norm = "norm" in name or ".ln_" in name or "ln_attn" in name or "ln_mlp" in name
+            if p.dim() == 1 or (is_norm and p.dim() == 2):
+                weight = is_norm and name.endswith("weight")
+                # Norms that add 1 themselves are neutral at 0.
+                neutral = p.mean().item() if weight else 0.0
+                p.copy_(neutral + 0.25 * noise)
+            elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
+                p.copy_(noise * (0.4 if "wpe" in name else 1.0))
+            else:
+                inputs = p.shape[0] if type(model).__name__.startswith("GPT2") else p.shape[1]
+                p.copy_(noise * 1.6 / inputs ** 0.5)
+            p.copy_(p.to(torch.bfloat16).to(torch.float32))
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0].float()
+
+
+def scale_logits(model):
+    """Logits with a standard deviation of about 2, by the head or the last norm."""
+    tokens = list(range(3, 90))
+    factor = 2.0 / logits_of(model, tokens).std().item()
+    head = model.get_output_embeddings().weight
+    with torch.no_grad():
+        head.mul_(factor)
+        head.copy_(head.to(torch.bfloat16).to(torch.float32))
+
+
+def greedy_of(model, prompt):
+    tokens, gaps = list(prompt), []
+    for _ in range(GREEDY):
+        top = torch.topk(logits_of(model, tokens)[-1], 2).values
+        gaps.append((top[0] - top[1]).item())
+        if gaps[-1] < GAP_MIN:
+            return None, None
+        tokens.append(int(torch.argmax(logits_of(model, tokens)[-1])))
+    return tokens[len(prompt):], gaps
+
+
+def make(name, out, gguf):
+    model_type, values = CASES[name]
+    seed = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
+    generator = torch.Generator().manual_seed(seed)
+    config = transformers.AutoConfig.for_model(model_type, **values)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    randomize(model, generator)
+    scale_logits(model)
+    rng = np.random.default_rng(seed)
+    vocab = config.vocab_size
+    for _ in range(200):
+        short = rng.integers(3, vocab, SHORT).tolist()
+        greedy, gaps = greedy_of(model, short)
+        if greedy is not None:
+            break
+    else:
+        raise SystemExit(f"{name}: no prompt without a tie was found")
+    long = rng.integers(3, vocab, LONG).tolist()
+    positions = sorted(rng.choice(LONG - 1, POSITIONS - 1, replace=False).tolist()) + [LONG - 1]
+    short_logits = logits_of(model, short).numpy()
+    long_logits = logits_of(model, long).numpy()[positions]
+
+    folder = os.path.join(out, name)
+    os.makedirs(folder, exist_ok=True)
+    config.architectures = [type(model).__name__]
+    config.dtype = "bfloat16"
+    config.save_pretrained(folder)
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    head = next(n for n, p in model.named_parameters(remove_duplicate=False)
+                if p is model.get_output_embeddings().weight and "embed_tokens" not in n
+                and "wte" not in n and "word_embeddings" not in n) if tied else ""
+    state = {n: t.to(torch.bfloat16).contiguous() for n, t in model.state_dict().items()
+             if n != head and t.dtype == torch.float32 and not n.endswith("inv_freq")}
+    save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    blob = np.concatenate([short_logits.ravel(), long_logits.ravel()]).astype("<f4")
+    blob.tofile(os.path.join(folder, "expected.f32"))
+    expected = {
+        "case": name, "model_type": model_type, "vocab_size": vocab,
+        "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "short_prompt": short, "long_prompt": long, "long_positions": positions,
+        "greedy_tokens": greedy, "greedy_gaps": [round(g, 4) for g in gaps],
+        "expected_file": "expected.f32",
+        "arrays": [{"name": "short_logits", "offset": 0, "shape": list(short_logits.shape)},
+                   {"name": "long_logits", "offset": short_logits.size * 4,
+                    "shape": list(long_logits.shape)}],
+    }
+    if gguf:
+        import make_fixtures_gguf
+        make_fixtures_gguf.write(os.path.join(folder, "model.gguf"), model, config)
+        expected["gguf"] = [{"file": "model.gguf"}]
+    with open(os.path.join(folder, "expected.json"), "w", encoding="utf-8") as file:
+        json.dump(expected, file)
+        file.write("\n")
+    print(f"{name}: std {blob.std():.2f}, smallest gap {min(gaps):.3f}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--gguf", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    only = [n for n in options.only.split(",") if n]
+    for name in only or CASES:
+        make(name, options.out, options.gguf)
+
+
+if __name__ == "__main__":
+    main()
