@@ -17,8 +17,10 @@ using nlohmann::json;
 class Watch {
  public:
   bool operator()(int depth, json::parse_event_t event, json& value) {
-    if (static_cast<size_t>(depth) > kJsonDepthMax) too_deep_ = true;
-    if (event == json::parse_event_t::object_start) keys_.emplace_back();
+    const bool object = event == json::parse_event_t::object_start;
+    const bool starts = object || event == json::parse_event_t::array_start;  // depth + 1 levels
+    if (starts && static_cast<size_t>(depth) >= kJsonDepthMax) too_deep_ = true;
+    if (object) keys_.emplace_back();
     if (event == json::parse_event_t::object_end) keys_.pop_back();
     if (event == json::parse_event_t::key && !too_deep_) {
       const auto& key = value.get_ref<const std::string&>();
