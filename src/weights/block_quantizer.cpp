@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "kernels/float16.h"
@@ -33,8 +34,12 @@ bool quantize_q8_0(const float* x, uint8_t* block) {
   for (int i = 0; i < kGroupSize; ++i) largest = std::max(largest, std::fabs(x[i]));
   const float d = largest / 127;
   const float id = inverse(d);
-  for (int i = 0; i < kGroupSize; ++i) {
-    block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(std::round(x[i] * id)));
+  for (int i = 0; i < kGroupSize; ++i) {  // to the nearest, halves away from zero
+    const float scaled = x[i] * id;
+    const float magnitude = std::fabs(scaled);
+    const int whole = static_cast<int>(magnitude);
+    const int q = whole + (magnitude - static_cast<float>(whole) >= 0.5f ? 1 : 0);
+    block[2 + i] = static_cast<uint8_t>(scaled < 0.0f ? -q : q);
   }
   return store_half(d, block);
 }
@@ -57,71 +62,93 @@ bool quantize_q4_0(const float* x, uint8_t* block) {
 struct Group {
   float scale = 0.0f;
   float minimum = 0.0f;
-  float error = 0.0f;
-  uint8_t codes[kGroupSize] = {};
+  float error = 0.0f;  // squared
 };
 
-// The nearest codes for a scale and a minimum, and the squared error that they leave.
-void round_codes(const float* x, Group& group) {
-  const float id = inverse(group.scale);
-  float error = 0.0f;
-  for (int i = 0; i < kGroupSize; ++i) {
-    const float t = std::clamp((x[i] + group.minimum) * id, 0.0f, 15.0f);
-    const int q = static_cast<int>(t + 0.5f);
-    const float difference = group.scale * static_cast<float>(q) - group.minimum - x[i];
-    group.codes[i] = static_cast<uint8_t>(q);
-    error += difference * difference;
+// Sums in eight strands, which a compiler may compute side by side.
+float sum(const float* values) {
+  float strands[8] = {};
+  for (int i = 0; i < kGroupSize; i += 8) {
+    for (int j = 0; j < 8; ++j) strands[j] += values[i + j];
   }
-  group.error = error;
+  return ((strands[0] + strands[4]) + (strands[2] + strands[6])) +
+         ((strands[1] + strands[5]) + (strands[3] + strands[7]));
 }
 
-// Scale and minimum of least squared error for the codes.
-void fit(const float* x, Group& group) {
-  float sum_x = 0, sum_q = 0, sum_qq = 0, sum_qx = 0;
+// The nearest codes for a scale and a minimum.
+void round_codes(const float* x, float scale, float minimum, float* codes) {
+  const float id = inverse(scale);
   for (int i = 0; i < kGroupSize; ++i) {
-    const auto q = static_cast<float>(group.codes[i]);
-    sum_x += x[i];
-    sum_q += q;
-    sum_qq += q * q;
-    sum_qx += q * x[i];
+    float t = (x[i] + minimum) * id + 0.5f;
+    t = t > 0.0f ? t : 0.0f;
+    t = t < 15.5f ? t : 15.5f;
+    codes[i] = static_cast<float>(static_cast<int>(t));
   }
+}
+
+float error_of(const float* x, float scale, float minimum, const float* codes) {
+  float squares[kGroupSize];
+  for (int i = 0; i < kGroupSize; ++i) {
+    const float difference = scale * codes[i] - minimum - x[i];
+    squares[i] = difference * difference;
+  }
+  return sum(squares);
+}
+
+// Scale and minimum of least squared error for the codes. A residual is orthogonal to what was
+// fitted, which gives the error without another look at the elements.
+Group fit(const float* x, float sum_x, float sum_xx, const float* codes) {
+  float squares[kGroupSize];
+  float products[kGroupSize];
+  for (int i = 0; i < kGroupSize; ++i) {
+    squares[i] = codes[i] * codes[i];
+    products[i] = codes[i] * x[i];
+  }
+  const float sum_q = sum(codes);
+  const float sum_qq = sum(squares);
+  const float sum_qx = sum(products);
   const float n = kGroupSize;
   const float determinant = n * sum_qq - sum_q * sum_q;
-  if (determinant <= 0.0f) return;
-  group.scale = (n * sum_qx - sum_q * sum_x) / determinant;
-  group.minimum = (sum_q * sum_qx - sum_qq * sum_x) / determinant;
-  if (group.minimum < 0.0f) {  // the format has no negative ones
-    group.minimum = 0.0f;
-    group.scale = sum_qq > 0.0f ? sum_qx / sum_qq : 0.0f;
+  Group group;
+  if (determinant > 0.0f) {
+    group.scale = (n * sum_qx - sum_q * sum_x) / determinant;
+    group.minimum = (sum_q * sum_qx - sum_qq * sum_x) / determinant;
   }
-  group.scale = std::max(group.scale, 0.0f);
+  if (determinant <= 0.0f || group.minimum < 0.0f) {  // the format has no negative ones
+    group.minimum = 0.0f;
+    group.scale = sum_qq > 0.0f ? std::max(sum_qx / sum_qq, 0.0f) : 0.0f;
+  }
+  if (group.scale < 0.0f) return {0.0f, 0.0f, sum_xx};
+  group.error = sum_xx - group.scale * sum_qx + group.minimum * sum_x;
+  return group;
 }
 
-// Starts from scales that spread the range over 15 +- 1 steps, as clipping the ends may pay.
+// Starts from scales that spread the range over 15 +- some steps, as clipping the ends may pay.
 Group search_group(const float* x) {
   float low = 0.0f;
   float high = 0.0f;
+  float squares[kGroupSize];
   for (int i = 0; i < kGroupSize; ++i) {
     low = std::min(low, x[i]);
     high = std::max(high, x[i]);
+    squares[i] = x[i] * x[i];
   }
-  Group best;
-  best.minimum = -low;
-  best.scale = (high - low) / kCodeMax;
-  round_codes(x, best);
-  constexpr int kCandidates = 12;
-  for (int c = -kCandidates / 2; c <= kCandidates / 2; ++c) {
-    Group group;
-    group.minimum = -low;
-    group.scale = (high - low) / (kCodeMax + 0.2f * static_cast<float>(c));
-    round_codes(x, group);
-    for (int round = 0; round < 2; ++round) {
-      fit(x, group);
-      round_codes(x, group);
-      if (group.error < best.error) best = group;
-    }
+  const float sum_x = sum(x);
+  const float sum_xx = sum(squares);
+  float codes[kGroupSize];
+  Group best = {(high - low) / kCodeMax, -low, 0.0f};
+  round_codes(x, best.scale, best.minimum, codes);
+  best.error = error_of(x, best.scale, best.minimum, codes);
+  constexpr int kCandidates = 13;
+  for (int c = 0; c < kCandidates; ++c) {
+    const float steps = kCodeMax - 1.2f + 0.2f * static_cast<float>(c);
+    round_codes(x, (high - low) / steps, -low, codes);
+    const Group group = fit(x, sum_x, sum_xx, codes);
+    if (group.error < best.error) best = group;
   }
-  return best;
+  round_codes(x, best.scale, best.minimum, codes);
+  const Group again = fit(x, sum_x, sum_xx, codes);
+  return again.error < best.error ? again : best;
 }
 
 struct Block {
@@ -129,54 +156,58 @@ struct Block {
   float dmin = 0.0f;
   int scales[kGroups] = {};
   int minimums[kGroups] = {};
-  Group groups[kGroups];
+  float codes[kGroups * kGroupSize] = {};
+  float error = 0.0f;
 };
-
-Group group_of(const Block& block, int scale, int minimum, const float* x) {
-  Group group;
-  group.scale = block.d * static_cast<float>(scale);
-  group.minimum = block.dmin * static_cast<float>(minimum);
-  round_codes(x, group);
-  return group;
-}
 
 float half_of(float value) { return half_to_float(float_to_half(value)); }
 
-// The 6-bit scales nearest to what each group wants, or a step beside.
-void choose_scales(const float* x, Block& block) {
+// The 6-bit scales within `reach` of what each group wants, and the nearest codes for them.
+void choose_scales(const float* x, const Group* wanted, int reach, Block& block) {
+  const auto nearest = [](float value, float unit) {
+    return static_cast<int>(std::clamp(value * inverse(unit) + 0.5f, 0.0f, 63.0f));
+  };
+  block.error = 0.0f;
   for (int g = 0; g < kGroups; ++g) {
-    const Group wanted = block.groups[g];
-    const auto nearest = [](float value, float unit) {
-      return static_cast<int>(std::clamp(value * inverse(unit) + 0.5f, 0.0f, 63.0f));
-    };
-    const int scale = nearest(wanted.scale, block.d);
-    const int minimum = nearest(wanted.minimum, block.dmin);
-    bool first = true;
-    for (int s = std::max(scale - 1, 0); s <= std::min(scale + 1, kScaleMax); ++s) {
-      for (int m = std::max(minimum - 1, 0); m <= std::min(minimum + 1, kScaleMax); ++m) {
-        const Group group = group_of(block, s, m, x + g * kGroupSize);
-        if (!first && group.error >= block.groups[g].error) continue;
-        first = false;
-        block.groups[g] = group;
+    const int scale = nearest(wanted[g].scale, block.d);
+    const int minimum = nearest(wanted[g].minimum, block.dmin);
+    float least = std::numeric_limits<float>::infinity();
+    for (int s = std::max(scale - reach, 0); s <= std::min(scale + reach, kScaleMax); ++s) {
+      for (int m = std::max(minimum - reach, 0); m <= std::min(minimum + reach, kScaleMax); ++m) {
+        const float real_scale = block.d * static_cast<float>(s);
+        const float real_minimum = block.dmin * static_cast<float>(m);
+        float codes[kGroupSize];
+        round_codes(x + g * kGroupSize, real_scale, real_minimum, codes);
+        const float error = error_of(x + g * kGroupSize, real_scale, real_minimum, codes);
+        if (error >= least) continue;
+        least = error;
         block.scales[g] = s;
         block.minimums[g] = m;
+        std::copy_n(codes, kGroupSize, block.codes + g * kGroupSize);
       }
     }
+    block.error += least;
   }
 }
 
 // d and dmin of least squared error for all codes and 6-bit scales together.
 void fit_block(const float* x, Block& block) {
   double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;  // x ~ d a - dmin b
-  for (int i = 0; i < kGroups * kGroupSize; ++i) {
-    const int g = i / kGroupSize;
-    const double a = block.scales[g] * block.groups[g].codes[i % kGroupSize];
-    const double b = block.minimums[g];
-    aa += a * a;
-    ab += a * b;
-    bb += b * b;
-    ax += a * static_cast<double>(x[i]);
-    bx += b * static_cast<double>(x[i]);
+  for (int g = 0; g < kGroups; ++g) {
+    const float* codes = block.codes + g * kGroupSize;
+    float squares[kGroupSize];
+    float products[kGroupSize];
+    for (int i = 0; i < kGroupSize; ++i) {
+      squares[i] = codes[i] * codes[i];
+      products[i] = codes[i] * x[g * kGroupSize + i];
+    }
+    const double s = block.scales[g];
+    const double m = block.minimums[g];
+    aa += s * s * static_cast<double>(sum(squares));
+    ab += s * m * static_cast<double>(sum(codes));
+    bb += m * m * kGroupSize;
+    ax += s * static_cast<double>(sum(products));
+    bx += m * static_cast<double>(sum(x + g * kGroupSize));
   }
   const double determinant = aa * bb - ab * ab;
   if (determinant <= 1e-9 * aa * bb) return;
@@ -185,12 +216,6 @@ void fit_block(const float* x, Block& block) {
   if (d <= 0 || dmin <= 0) return;
   block.d = half_of(static_cast<float>(d));
   block.dmin = half_of(static_cast<float>(dmin));
-}
-
-float error_of(const Block& block) {
-  float error = 0.0f;
-  for (const Group& group : block.groups) error += group.error;
-  return error;
 }
 
 void write_q4_k(const Block& block, uint8_t* target) {
@@ -205,31 +230,29 @@ void write_q4_k(const Block& block, uint8_t* target) {
   for (int g = 0; g < kGroups; ++g) {
     for (int i = 0; i < kGroupSize; ++i) {
       uint8_t& byte = target[16 + g / 2 * kGroupSize + i];
-      byte = static_cast<uint8_t>(byte | block.groups[g].codes[i] << (g % 2 * 4));
+      byte = static_cast<uint8_t>(byte | static_cast<int>(block.codes[g * kGroupSize + i])
+                                             << (g % 2 * 4));
     }
   }
 }
 
 bool quantize_q4_k(const float* x, uint8_t* target) {
-  Block block;
+  Group groups[kGroups];
   float scale_max = 0.0f;
   float minimum_max = 0.0f;
   for (int g = 0; g < kGroups; ++g) {
-    block.groups[g] = search_group(x + g * kGroupSize);
-    scale_max = std::max(scale_max, block.groups[g].scale);
-    minimum_max = std::max(minimum_max, block.groups[g].minimum);
+    groups[g] = search_group(x + g * kGroupSize);
+    scale_max = std::max(scale_max, groups[g].scale);
+    minimum_max = std::max(minimum_max, groups[g].minimum);
   }
+  Block block;
   block.d = half_of(scale_max / kScaleMax);
   block.dmin = half_of(minimum_max / kScaleMax);
-  choose_scales(x, block);
-  constexpr int kRounds = 2;
-  for (int round = 0; round < kRounds; ++round) {
-    Block refined = block;
-    fit_block(x, refined);
-    choose_scales(x, refined);
-    if (error_of(refined) >= error_of(block)) break;
-    block = refined;
-  }
+  choose_scales(x, groups, 0, block);
+  Block refined = block;
+  fit_block(x, refined);
+  choose_scales(x, groups, 1, refined);
+  if (refined.error < block.error) block = refined;
   write_q4_k(block, target);
   const bool finite = store_half(block.d, target);
   return store_half(block.dmin, target + 2) && finite;

@@ -20,13 +20,14 @@ class Watch {
     const bool object = event == json::parse_event_t::object_start;
     const bool starts = object || event == json::parse_event_t::array_start;  // depth + 1 levels
     if (starts && static_cast<size_t>(depth) >= kJsonDepthMax) too_deep_ = true;
+    if (too_deep_) return false;
     if (object) keys_.emplace_back();
     if (event == json::parse_event_t::object_end) keys_.pop_back();
-    if (event == json::parse_event_t::key && !too_deep_) {
+    if (event == json::parse_event_t::key) {
       const auto& key = value.get_ref<const std::string&>();
       if (!keys_.back().insert(key).second && duplicate_.empty()) duplicate_ = gguf::quoted(key);
     }
-    return !too_deep_;
+    return true;
   }
 
   Status status(const std::string& path) const {
