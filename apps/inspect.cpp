@@ -67,7 +67,13 @@ Status find_problem(Inspection& inspection) {
 
 Result<Inspection> inspect_file(const std::string& path) {
   Inspection inspection;
-  TRY_ASSIGN(inspection.model, OpenedModel::open(path));
+  Result<OpenedModel> opened = OpenedModel::open(path);
+  const StatusCode code = opened.status().code();
+  if (code == StatusCode::kDamaged || code == StatusCode::kUnsupported) {
+    inspection.problem = opened.status().message();  // that is what there is to say
+    return inspection;
+  }
+  TRY_ASSIGN(inspection.model, std::move(opened));
   for (const StoredTensor& tensor : inspection.model->tensors->tensors()) {
     WeightFormat& format = inspection.formats[dtype_info(tensor.type).name];
     for (WeightFormat* sum : {&format, &inspection.total}) {
@@ -167,7 +173,10 @@ Json config_json(const ModelConfig& config) {
           {"rope_base", config.rope.base}};
 }
 
-Json inspection_json(const Inspection& inspection, bool tensors) {
+Json inspection_json(const Inspection& inspection, const std::string& path, bool tensors) {
+  if (!inspection.model.has_value()) {
+    return {{"path", path}, {"runs", false}, {"problem", inspection.problem}};
+  }
   const OpenedModel& model = *inspection.model;
   const Machine machine = describe_machine();
   Json json = {{"path", model.path},
@@ -263,6 +272,9 @@ std::string cache_text(const Json& caches, uint64_t context) {
 
 std::string inspection_text(const Json& json) {
   std::string text = line("file", json["path"].get<std::string>());
+  if (!json.contains("architecture")) {
+    return text + line("runs here", "no: " + json["problem"].get<std::string>());
+  }
   text += line("model", json.value("name", "") + " (architecture " +
                             json["architecture"].get<std::string>() + ")");
   text +=
@@ -311,7 +323,7 @@ Status verb_inspect(Shell& shell, Arguments arguments) {
 
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(const Inspection inspection, inspect_file(path));
-  const Json json = inspection_json(inspection, options.tensors);
+  const Json json = inspection_json(inspection, path, options.tensors);
   return options.json ? shell.print(json_line(json))
                       : shell.print_model_text(inspection_text(json));
 }

@@ -4,6 +4,7 @@
 
 #include "json_text.h"
 #include "model_source.h"
+#include "models/registry.h"
 #include "numbers.h"
 #include "verbs.h"
 #include "weights/fetch.h"
@@ -12,6 +13,15 @@ namespace kvikk {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+struct FamiliesOption {
+  bool families = false;
+
+  template <class V>
+  void visit(V&& v) {
+    v(families, "families", false, true, "the families of models that files may be of instead");
+  }
+};
 
 struct JsonOption {
   bool json = false;
@@ -65,15 +75,18 @@ Result<const CatalogEntry*> find_entry(const std::string& name) {
 Status verb_models(Shell& shell, Arguments arguments) {
   ModelsDirOptions options;
   JsonOption output;
+  FamiliesOption what;
   Command command({"models",
                    "",
                    "Lists the models that can be fetched by name, and which are here.",
-                   {"kvikk models", "kvikk models --json"}});
+                   {"kvikk models", "kvikk models --families"}});
   command.add(options, {"models_dir"});
+  command.add(what);
   command.add(output);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
 
+  if (what.families) return shell.print(families_table());
   const std::string directory = options.directory();
   if (!output.json) return shell.print(table(directory));
   Json list = Json::array();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weights/gguf.h"
+#include "weights/json_file.h"
 
 namespace kvikk {
 namespace {
@@ -34,8 +35,7 @@ Result<ConfigKeys> ConfigKeys::parse(const std::string& path, std::string_view t
     return exhausted(path + ": has " + std::to_string(text.size()) + " bytes; the limit is " +
                      std::to_string(kConfigBytesMax));
   }
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return damaged(path + ": is not valid JSON");
+  TRY_ASSIGN(Json json, parse_json(path, text));
   if (!json.is_object()) return damaged(path + ": is not a JSON object");
   ConfigKeys keys;
   keys.path_ = path;

@@ -59,4 +59,20 @@ Result<ModelConfig> read_model_config(const ConfigKeys& keys) {
   return def->read_config(keys);
 }
 
+std::string families_table() {
+  std::string text =
+      "| family | GGUF architecture | model_type of a folder | what it covers | checked by |\n"
+      "|---|---|---|---|---|\n";
+  for (const ModelDef* def : model_registry()) {
+    std::string types;
+    for (const char* type : def->model_types) {
+      if (type != nullptr) types += (types.empty() ? "`" : ", `") + std::string(type) + "`";
+    }
+    const std::string gguf = def->gguf == nullptr ? "-" : "`" + std::string(def->gguf) + "`";
+    text += "| " + std::string(def->name) + " | " + gguf + " | " + (types.empty() ? "-" : types) +
+            " | " + def->note + " | " + def->goldens + " |\n";
+  }
+  return text;
+}
+
 }  // namespace kvikk

@@ -28,6 +28,9 @@ std::span<const ModelDef* const> model_registry();
 // kUnsupported with the list of families when there is none.
 Result<const ModelDef*> find_model_def(const ConfigKeys& keys);
 
+// The table of docs/models.md, in Markdown.
+std::string families_table();
+
 // The family's configuration of these keys.
 Result<ModelConfig> read_model_config(const ConfigKeys& keys);
 

@@ -89,8 +89,10 @@ class RopeReader {
     if (type == "llama3") return read_llama3(rope);
     if (type == "yarn") return read_yarn(rope);
     if (type == "longrope" || type == "su") return read_long(rope);
+    if (type == "dynamic" && has("alpha", "")) return read_alpha(rope);
     return unsupported(keys_.path() + ": " + json("rope_type") + " '" + type +
-                       "' is not supported. Supported: default, linear, llama3, yarn, longrope.");
+                       "' is not supported. Supported: default, linear, llama3, yarn, longrope, " +
+                       "and dynamic with an alpha.");
   }
 
  private:
@@ -128,6 +130,14 @@ class RopeReader {
   Status read_linear(RopeConfig& rope) {
     rope.scaling = Scaling::kLinear;
     return read_factor(rope);
+  }
+
+  // Hunyuan: a base raised once and for all, so that the slowest pair turns alpha times slower.
+  Status read_alpha(RopeConfig& rope) {
+    TRY_ASSIGN(const float alpha, positive("alpha", ""));
+    const float width = static_cast<float>(config_.rotary);
+    if (config_.rotary > 2) rope.base *= std::pow(alpha, width / (width - 2.0f));
+    return ok_status();
   }
 
   Status read_llama3(RopeConfig& rope) {
@@ -184,6 +194,10 @@ class RopeReader {
         return damaged(keys_.path() + ": " + json("short_factor") + " and long_factor must be " +
                        "positive; one is " + std::to_string(factor));
       }
+    }
+    if (rope.original_context <= 1.0f) {
+      return keys_.wrong({"", "original_max_position_embeddings"},
+                         std::to_string(rope.original_context), "above 1 with longrope");
     }
     const float ratio = static_cast<float>(config_.context) / rope.original_context;
     TRY_ASSIGN(const float factor, positive("factor", "", ratio));
