@@ -6,6 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/mapped_file.h"
+#include "text/tokenizer_json.h"
+
 namespace kvikk {
 namespace {
 
@@ -55,11 +58,43 @@ Status read_special_tokens(const GgufFile& file, VocabularyData* data) {
   TRY(read_token_id(file, "tokenizer.ggml.eot_token_id", tokens, &data->eot));
   TRY(read_token_id(file, "tokenizer.ggml.unknown_token_id", tokens, &data->unk));
   TRY(read_token_id(file, "tokenizer.ggml.padding_token_id", tokens, &data->pad));
+  if (data->model == "bert") {  // texts stand between [CLS] and [SEP]; the misspelling is GGUF's
+    TRY(read_token_id(file, "tokenizer.ggml.cls_token_id", tokens, &data->bos));
+    TRY(read_token_id(file, "tokenizer.ggml.seperator_token_id", tokens, &data->eos));
+  }
   TRY(read_flag(file, "tokenizer.ggml.add_bos_token", &data->add_bos));
   TRY(read_flag(file, "tokenizer.ggml.add_eos_token", &data->add_eos));
   TRY(read_flag(file, "tokenizer.ggml.add_space_prefix", &data->add_space_prefix));
   return read_flag(file, "tokenizer.ggml.remove_extra_whitespaces",
                    &data->remove_extra_whitespaces);
+}
+
+// The file's text; empty where it does not exist.
+Result<std::string> read_optional_file(const std::string& folder, const char* name) {
+  constexpr uintmax_t kFileBytesMax = uintmax_t{1} << 30;
+  const std::string path = folder + "/" + name;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::string();
+  TRY_ASSIGN(const MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() > kFileBytesMax) {
+    return unsupported(path + ": has " + std::to_string(file.bytes().size()) + " bytes; at most " +
+                       std::to_string(kFileBytesMax) + " are supported");
+  }
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+Result<TokenizerFiles> read_tokenizer_files(const std::string& folder, bool with_tokenizer = true) {
+  TokenizerFiles files;
+  files.folder = folder;
+  if (with_tokenizer) {
+    TRY_ASSIGN(files.tokenizer, read_optional_file(folder, "tokenizer.json"));
+  }
+  TRY_ASSIGN(files.tokenizer_config, read_optional_file(folder, "tokenizer_config.json"));
+  TRY_ASSIGN(files.special_tokens_map, read_optional_file(folder, "special_tokens_map.json"));
+  TRY_ASSIGN(files.generation_config, read_optional_file(folder, "generation_config.json"));
+  TRY_ASSIGN(files.chat_template, read_optional_file(folder, "chat_template.jinja"));
+  TRY_ASSIGN(files.chat_template_json, read_optional_file(folder, "chat_template.json"));
+  return files;
 }
 
 }  // namespace
@@ -74,12 +109,18 @@ Result<VocabularyData> read_vocabulary(const GgufFile& file) {
   if (data.model == "gpt2" || file.has("tokenizer.ggml.merges")) {
     TRY_ASSIGN(data.merges, file.get_strings("tokenizer.ggml.merges"));
   }
-  if (data.model == "llama" || file.has("tokenizer.ggml.scores")) {
+  const bool needs_scores = data.model == "llama" || data.model == "t5";
+  if (needs_scores || file.has("tokenizer.ggml.scores")) {
     TRY_ASSIGN(data.scores, file.get_floats("tokenizer.ggml.scores"));
   }
   // Without it the text would be cut by a guess, and the model fed tokens that it never saw.
   if (data.model == "gpt2" || file.has("tokenizer.ggml.pre")) {
     TRY_ASSIGN(data.pre, file.get_string("tokenizer.ggml.pre"));
+  }
+  if (file.has("tokenizer.ggml.precompiled_charsmap")) {
+    TRY_ASSIGN(const std::vector<int64_t> bytes,
+               file.get_ints("tokenizer.ggml.precompiled_charsmap"));
+    for (const int64_t byte : bytes) data.charsmap.push_back(static_cast<char>(byte));
   }
   TRY(read_special_tokens(file, &data));
   return data;
@@ -97,16 +138,18 @@ Result<Tokenizer> read_tokenizer(const GgufFile& file) {
 }
 
 Result<std::optional<Tokenizer>> read_folder_tokenizer(const std::string& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    if (std::filesystem::exists(folder + "/" + name)) {
-      return unsupported(folder + "/" + name + ": is not supported");
-    }
+  TRY_ASSIGN(const TokenizerFiles files, read_tokenizer_files(folder));
+  if (files.tokenizer.empty()) {
+    if (!std::filesystem::exists(folder + "/tokenizer.model")) return std::optional<Tokenizer>();
+    return unsupported(folder + "/tokenizer.model: is not supported without a tokenizer.json");
   }
-  return std::optional<Tokenizer>();
+  TRY_ASSIGN(Tokenizer tokenizer, tokenizer_from_json(files));
+  return std::optional<Tokenizer>(std::move(tokenizer));
 }
 
-Result<std::optional<std::string>> read_folder_chat_template(const std::string&) {
-  return std::optional<std::string>();
+Result<std::optional<std::string>> read_folder_chat_template(const std::string& folder) {
+  TRY_ASSIGN(const TokenizerFiles files, read_tokenizer_files(folder, false));
+  return chat_template_from_json(files);
 }
 
 }  // namespace kvikk

@@ -24,7 +24,7 @@ Result<std::optional<std::string>> read_chat_template(const GgufFile& file);
 Result<Tokenizer> read_tokenizer(const GgufFile& file);
 
 // The same for a Hugging Face folder. Nothing where it has neither tokenizer.json nor
-// tokenizer.model. tokenizer_config.json, special_tokens_map.json, added_tokens.json and
+// tokenizer.model. tokenizer_config.json, special_tokens_map.json and
 // generation_config.json are read where they exist: which tokens are special, which end an answer,
 // whether texts begin with BOS. kUnsupported names what is not known and where it stands.
 Result<std::optional<Tokenizer>> read_folder_tokenizer(const std::string& folder);

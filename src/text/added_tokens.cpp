@@ -1,4 +1,5 @@
-// A trie, laid out breadth first.
+// The trie finds what stands at a place; strips and word edges are the caller's business, because
+// they depend on what was found before.
 #include "text/added_tokens.h"
 
 #include <algorithm>
@@ -7,74 +8,46 @@
 
 namespace kvikk {
 
-Result<AddedTokens> AddedTokens::create(const VocabularyData& data) {
-  std::vector<Entry> entries;
-  for (size_t id = 0; id < data.tokens.size(); ++id) {
-    if (!is_added_token(data.types[id]) || data.tokens[id].empty()) continue;
-    // No part of a well-formed text; it could match within a character and tear it.
-    if (!is_valid_utf8(data.tokens[id])) continue;
-    entries.push_back({data.tokens[id], static_cast<TokenId>(id)});
-  }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return a.text != b.text ? a.text < b.text : a.token < b.token;
+Result<AddedTokens> AddedTokens::create(std::vector<AddedToken> tokens) {
+  std::erase_if(tokens, [](const AddedToken& token) {
+    // Text that is not UTF-8 is no part of a well-formed text; it could match within a character
+    // and tear it.
+    return token.text.empty() || !is_valid_utf8(token.text);
+  });
+  std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) {
+    return a.text != b.text ? a.text < b.text : a.id < b.id;
   });
   const auto twin =
-      std::adjacent_find(entries.begin(), entries.end(),
-                         [](const Entry& a, const Entry& b) { return a.text == b.text; });
-  if (twin != entries.end()) return duplicate_token(data, twin[0].token, twin[1].token);
-  AddedTokens tokens;
-  tokens.build(entries);
-  return tokens;
-}
-
-void AddedTokens::build(const std::vector<Entry>& sorted) {
-  struct Pending {
-    size_t begin;  // of the entries that share the node's prefix
-    size_t end;
-    size_t depth;
-  };
-  nodes_.emplace_back();
-  std::vector<Pending> pending = {{0, sorted.size(), 0}};  // one for each node, in the same order
-  for (size_t i = 0; i < pending.size(); ++i) {
-    auto [begin, end, depth] = pending[i];
-    if (begin < end && sorted[begin].text.size() == depth) nodes_[i].token = sorted[begin++].token;
-    nodes_[i].first_edge = static_cast<uint32_t>(edges_.size());
-    while (begin < end) {
-      const char byte = sorted[begin].text[depth];
-      size_t next = begin;
-      while (next < end && sorted[next].text[depth] == byte) ++next;
-      edges_.push_back({static_cast<unsigned char>(byte), static_cast<uint32_t>(nodes_.size())});
-      nodes_.emplace_back();
-      pending.push_back({begin, next, depth + 1});
-      if (i == 0) first_bytes_.set(static_cast<unsigned char>(byte));
-      begin = next;
-    }
-    nodes_[i].edge_count = static_cast<uint32_t>(edges_.size()) - nodes_[i].first_edge;
+      std::adjacent_find(tokens.begin(), tokens.end(),
+                         [](const AddedToken& a, const AddedToken& b) { return a.text == b.text; });
+  if (twin != tokens.end()) {
+    return damaged("tokens " + std::to_string(twin[0].id) + " and " + std::to_string(twin[1].id) +
+                   " are both '" + twin[0].text + "'");
   }
-}
-
-const AddedTokens::Edge* AddedTokens::find_edge(const Node& node, unsigned char byte) const {
-  const Edge* first = edges_.data() + node.first_edge;
-  const Edge* last = first + node.edge_count;
-  const Edge* edge = std::lower_bound(first, last, byte,
-                                      [](const Edge& e, unsigned char b) { return e.byte < b; });
-  return edge != last && edge->byte == byte ? edge : nullptr;
+  AddedTokens added;
+  added.tokens_ = std::move(tokens);
+  std::vector<PieceTrie::Entry> entries;
+  for (size_t i = 0; i < added.tokens_.size(); ++i) {
+    entries.push_back({added.tokens_[i].text, static_cast<TokenId>(i)});
+  }
+  added.trie_.build(entries);
+  return added;
 }
 
 AddedTokens::Match AddedTokens::find(std::string_view text, size_t from) const {
   for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!first_bytes_[static_cast<unsigned char>(text[begin])]) continue;
+    if (!trie_.can_start_with(static_cast<unsigned char>(text[begin]))) continue;
     Match longest;
-    const Node* node = &nodes_[0];
+    uint32_t node = PieceTrie::kRoot;
     for (size_t at = begin; at < text.size(); ++at) {
-      const Edge* edge = find_edge(*node, static_cast<unsigned char>(text[at]));
-      if (edge == nullptr) break;
-      node = &nodes_[edge->node];
-      if (node->token >= 0) longest = {begin, at + 1, node->token};
+      node = trie_.next(node, static_cast<unsigned char>(text[at]));
+      if (node == PieceTrie::kNone) break;
+      const TokenId index = trie_.token(node);
+      if (index >= 0) longest = {begin, at + 1, &tokens_[static_cast<size_t>(index)]};
     }
-    if (longest.token >= 0) return longest;
+    if (longest.token != nullptr) return longest;
   }
-  return {text.size(), text.size(), -1};
+  return {text.size(), text.size(), nullptr};
 }
 
 }  // namespace kvikk

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "text/unicode_age.h"
 
 namespace kvikk {
 namespace {
@@ -28,6 +29,9 @@ constexpr CategoryMask kSymbol = bit(UTF8PROC_CATEGORY_SM) | bit(UTF8PROC_CATEGO
                                  bit(UTF8PROC_CATEGORY_SK) | bit(UTF8PROC_CATEGORY_SO);
 constexpr CategoryMask kSeparator =
     bit(UTF8PROC_CATEGORY_ZS) | bit(UTF8PROC_CATEGORY_ZL) | bit(UTF8PROC_CATEGORY_ZP);
+constexpr CategoryMask kOther = bit(UTF8PROC_CATEGORY_CC) | bit(kNextLineCategory) |
+                                bit(UTF8PROC_CATEGORY_CF) | bit(UTF8PROC_CATEGORY_CS) |
+                                bit(UTF8PROC_CATEGORY_CO) | bit(UTF8PROC_CATEGORY_CN);
 constexpr CategoryMask kAllCategories = (CategoryMask{1} << kCategoryCount) - 1;
 
 struct Property {
@@ -43,11 +47,33 @@ constexpr Property kProperties[] = {
     {"Lm", bit(UTF8PROC_CATEGORY_LM)},
     {"Lo", bit(UTF8PROC_CATEGORY_LO)},
     {"M", kMark},
+    {"Mn", bit(UTF8PROC_CATEGORY_MN)},
+    {"Mc", bit(UTF8PROC_CATEGORY_MC)},
+    {"Me", bit(UTF8PROC_CATEGORY_ME)},
     {"N", kNumber},
     {"Nd", bit(UTF8PROC_CATEGORY_ND)},
+    {"Nl", bit(UTF8PROC_CATEGORY_NL)},
+    {"No", bit(UTF8PROC_CATEGORY_NO)},
     {"P", kPunctuation},
+    {"Pc", bit(UTF8PROC_CATEGORY_PC)},
+    {"Pd", bit(UTF8PROC_CATEGORY_PD)},
+    {"Ps", bit(UTF8PROC_CATEGORY_PS)},
+    {"Pe", bit(UTF8PROC_CATEGORY_PE)},
+    {"Pi", bit(UTF8PROC_CATEGORY_PI)},
+    {"Pf", bit(UTF8PROC_CATEGORY_PF)},
+    {"Po", bit(UTF8PROC_CATEGORY_PO)},
     {"S", kSymbol},
+    {"Sm", bit(UTF8PROC_CATEGORY_SM)},
+    {"Sc", bit(UTF8PROC_CATEGORY_SC)},
+    {"Sk", bit(UTF8PROC_CATEGORY_SK)},
+    {"So", bit(UTF8PROC_CATEGORY_SO)},
     {"Z", kSeparator},
+    {"Zs", bit(UTF8PROC_CATEGORY_ZS)},
+    {"Zl", bit(UTF8PROC_CATEGORY_ZL)},
+    {"Zp", bit(UTF8PROC_CATEGORY_ZP)},
+    {"C", kOther},
+    {"Cc", bit(UTF8PROC_CATEGORY_CC) | bit(kNextLineCategory)},
+    {"Cf", bit(UTF8PROC_CATEGORY_CF)},
 };
 
 // Characters that Unicode 15.1 and 16 added. Debian 12's utf8proc knows version 15 and the
@@ -181,6 +207,27 @@ CategoryMask white_space_mask() { return kSeparator | bit(kNextLineCategory); }
 bool is_white_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
   return (category_bit(c) & white_space_mask()) != 0;
+}
+
+bool is_punctuation(char32_t c) {
+  if (c < 0x80) return c == '_' || (c > ' ' && c < 0x7F && !is_word_character(c));
+  return ((category_bit(c) & kPunctuation) != 0) != in_ranges(kOtherPunctuation, c);
+}
+
+bool is_numeric(char32_t c) {
+  if (c < 0x80) return c >= '0' && c <= '9';
+  return ((category_bit(c) & kNumber) != 0) != in_ranges(kOtherDigits, c);
+}
+
+bool is_word_character(char32_t c) {
+  if (c < 0x80) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  }
+  constexpr CategoryMask kWord = kLetter | kMark | bit(UTF8PROC_CATEGORY_ND) |
+                                 bit(UTF8PROC_CATEGORY_NL) | bit(UTF8PROC_CATEGORY_PC);
+  const bool is_circled = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+                          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  return is_circled || c == 0x200C || c == 0x200D || (category_bit(c) & kWord) != 0;
 }
 
 void CharClass::add_range(char32_t first, char32_t last) {

@@ -25,6 +25,9 @@ inline CategoryMask category_bit(char32_t c) { return CategoryMask{1} << categor
 CategoryMask property_mask(std::string_view name);
 CategoryMask white_space_mask();
 bool is_white_space(char32_t c);
+bool is_punctuation(char32_t c);     // ASCII's and category P, as the reference library knows it
+bool is_numeric(char32_t c);         // category N, likewise
+bool is_word_character(char32_t c);  // \w of the reference library, with joiners
 
 class CharClass {
  public:

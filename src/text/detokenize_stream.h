@@ -28,7 +28,7 @@ class DetokenizeStream {
  private:
   const Tokenizer* tokenizer_;
   DetokenizeOptions options_;
-  bool drops_space_;
+  bool is_begun_;     // the next token is not the first of the text
   std::string held_;  // at most 3 bytes: the beginning of a character
 };
 

@@ -52,11 +52,9 @@ PieceBpe::PieceBpe(const VocabularyData& data, const TokenTexts& texts)
     : texts_(&texts),
       ids_(data.tokens.size()),
       order_(data.tokens.size(), kNoMerge),
-      unknown_(data.unk) {
+      unknown_(data.unk),
+      joins_(data.tokens.size()) {
   byte_tokens_.fill(-1);
-  size_t words = 64;
-  while (words * 64 < data.tokens.size() * 16) words *= 2;
-  inner_pairs_.resize(words);
 }
 
 Result<std::unique_ptr<PieceBpe>> PieceBpe::create(const VocabularyData& data,
@@ -95,23 +93,9 @@ Status PieceBpe::add_pieces(const VocabularyData& data) {
     if (first != own) return duplicate_token(data, first, own);
     order_[id] = 0;
     piece_bytes_max_ = std::max(piece_bytes_max_, (*texts_)(own).size());
-    add_inner_pairs((*texts_)(own));
+    joins_.add((*texts_)(own));
   }
   return ok_status();
-}
-
-void PieceBpe::add_inner_pairs(std::string_view piece) {
-  const char* p = piece.data();
-  const char* const end = p + piece.size();
-  const DecodedChar first = decode_valid_utf8(p);
-  char32_t left = first.code_point;
-  for (p += first.bytes; p < end;) {
-    const DecodedChar right = decode_valid_utf8(p);
-    const size_t bit = pair_bit(left, right.code_point);
-    inner_pairs_[bit / 64] |= uint64_t{1} << (bit % 64);
-    left = right.code_point;
-    p += right.bytes;
-  }
 }
 
 void PieceBpe::set_order(const VocabularyData& data) {
@@ -134,16 +118,6 @@ void PieceBpe::set_order(const VocabularyData& data) {
   for (const TokenId id : by_score) order_[id] = next++;
 }
 
-size_t PieceBpe::pair_bit(char32_t left, char32_t right) const {
-  const uint64_t pair = static_cast<uint64_t>(left) << 32 | right;
-  return mix_hash(pair * 0x9E3779B97F4A7C15u) & (inner_pairs_.size() * 64 - 1);
-}
-
-bool PieceBpe::may_join(char32_t left, char32_t right) const {
-  const size_t bit = pair_bit(left, right);
-  return inner_pairs_[bit / 64] >> (bit % 64) & 1;
-}
-
 void PieceBpe::encode(std::string_view text, EncodeState* state, std::vector<TokenId>* out) const {
   if (text.empty()) return;
   const size_t start = out->size();
@@ -152,7 +126,7 @@ void PieceBpe::encode(std::string_view text, EncodeState* state, std::vector<Tok
   DecodedChar left = decode_valid_utf8(piece);
   for (const char* p = piece + left.bytes;; p += left.bytes) {
     const DecodedChar right = p < end ? decode_valid_utf8(p) : DecodedChar{};
-    if (p < end && may_join(left.code_point, right.code_point)) {
+    if (p < end && joins_.may_join(left.code_point, right.code_point)) {
       left = right;
       continue;
     }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "text/join_filter.h"
 #include "text/string_table.h"
 #include "text/token_model.h"
 #include "text/token_texts.h"
@@ -41,12 +42,7 @@ class PieceBpe : public TokenModel {
   PieceBpe(const VocabularyData& data, const TokenTexts& texts);
   Status add_byte_tokens(const VocabularyData& data);
   Status add_pieces(const VocabularyData& data);
-  void add_inner_pairs(std::string_view piece);
   void set_order(const VocabularyData& data);
-  // Whether some token holds the character at `left` followed by the one at `right`. May say yes
-  // where none does.
-  bool may_join(char32_t left, char32_t right) const;
-  size_t pair_bit(char32_t left, char32_t right) const;
   void encode_piece(std::string_view piece, MergeQueue* queue, std::vector<TokenId>* out) const;
   void add_symbol(std::string_view piece, uint32_t begin, uint32_t end, MergeQueue* queue) const;
 
@@ -56,9 +52,7 @@ class PieceBpe : public TokenModel {
   size_t piece_bytes_max_ = 0;
   std::array<TokenId, 256> byte_tokens_;  // -1: none
   std::optional<TokenId> unknown_;
-  // A Bloom filter over the neighbouring characters inside tokens. No merge crosses a boundary that
-  // it rules out, so text is cut there, pieces are short and the cache of pieces works.
-  std::vector<uint64_t> inner_pairs_;  // bits, a power of two
+  JoinFilter joins_;
 };
 
 }  // namespace kvikk

@@ -1,164 +1,114 @@
-// The registry. A regular expression here is the one in the model's published tokenizer.json (the
-// pre-tokenizer's Split, Digits, Punctuation and ByteLevel steps in their order), so it can be
-// checked by eye. A new vocabulary is one more entry.
-//
-// Normalisation and ignore_merges are those of the published tokenizer.json too; GGUF does not
-// carry them.
+// The stages that change a text before it is cut.
 #include "text/pretokenizer.h"
 
-#include <array>
+#include <algorithm>
+
+#include "text/byte_alphabet.h"
+#include "text/char_class.h"
 
 namespace kvikk {
-namespace {
 
-// ByteLevel's own expression, of GPT-2.
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-// GPT-4's, with digits in groups of at most three.
-constexpr std::string_view kCl100k =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kQwen2 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
-                                    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kQwen35 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
-    R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// GPT-4o's: words end where lower case turns to upper case.
-constexpr std::string_view kO200k =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kOneDigit = R"(\p{N})";
-constexpr std::string_view kDigits = R"(\p{N}+)";
-constexpr std::string_view kThreeDigits = R"(\p{N}{1,3})";
-constexpr std::string_view kPunctuation = R"([!-/:-@\[-`{-~\p{P}]+)";
-constexpr std::string_view kLineBreak = R"([\r\n])";
-
-// DeepSeek LLM and Coder; the first class is the cased letters.
-constexpr std::string_view kDeepseekLetters =
-    R"(\s?[)"
-    R"(A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293)"
-    R"(\u0295-\u02AF\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A)"
-    R"(\u038C\u038E-\u03A1\u03A3-\u03F5\u03F7-\u0481\u048A-\u052F\u0531-\u0556)"
-    R"(\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA\u1CBD-\u1CBF\u1D00-\u1D2B)"
-    R"(\u1D6B-\u1D77\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D)"
-    R"(\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE)"
-    R"(\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4)"
-    R"(\u1FF6-\u1FFC\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128)"
-    R"(\u212A-\u212D\u212F-\u2134\u2139\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184)"
-    R"(\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-\uA66D\uA680-\uA69B)"
-    R"(\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06\uFB13-\uFB17)"
-    R"(\uFF21-\uFF3A\uFF41-\uFF5A\x{10400}-\x{1044F}\x{104B0}-\x{104D3})"
-    R"(\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF})"
-    R"(\x{1E900}-\x{1E943})"
-    R"(]+)";
-constexpr std::string_view kDeepseekPunctuation =
-    R"(\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+)";
-constexpr std::string_view kSpacesAtLineEnd = R"(\s+$)";
-constexpr std::string_view kDeepseekCjk = R"([\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+)";
-constexpr std::string_view kLetters = R"(\s?\p{L}+)";
-constexpr std::string_view kPunctuationRun = R"(\s?\p{P}+)";
-
-constexpr std::string_view kDeepseek3Cjk = R"([\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+)";
-constexpr std::string_view kDeepseek3 =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
-    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-struct Definition {
-  std::array<std::string_view, 6> names;   // unused ones are empty
-  std::array<std::string_view, 7> stages;  // regular expressions, unused ones are empty
-  bool byte_digits = false;                // Falcon's, after the stages
-  bool nfc = false;
-  bool ignore_merges = false;
-  bool add_bos = false;
-};
-
-constexpr Definition kDefinitions[] = {
-    {.names = {"gpt-2", "phi-2"}, .stages = {kGpt2}},
-    {.names = {"mpt", "olmo"}, .stages = {kGpt2}, .nfc = true},
-    {.names = {"smollm", "starcoder", "refact", "codeshell"}, .stages = {kOneDigit, kGpt2}},
-    {.names = {"command-r"}, .stages = {kOneDigit, kGpt2}, .nfc = true},
-    {.names = {"falcon"}, .stages = {kPunctuation, kGpt2}, .byte_digits = true},
-    {.names = {"llama3", "llama-bpe", "llama-v3"},
-     .stages = {kCl100k},
-     .ignore_merges = true,
-     .add_bos = true},
-    {.names = {"glm4", "chatglm-bpe", "dbrx", "smaug-bpe"}, .stages = {kCl100k}},
-    {.names = {"qwen2"}, .stages = {kQwen2}, .nfc = true},
-    {.names = {"qwen35"}, .stages = {kQwen35}, .nfc = true},
-    {.names = {"gpt-4o", "llama4"}, .stages = {kO200k}},
-    {.names = {"tekken"}, .stages = {kTekken}, .ignore_merges = true, .add_bos = true},
-    {.names = {"deepseek-llm"},
-     .stages = {kLineBreak, kDeepseekLetters, kDeepseekPunctuation, kSpacesAtLineEnd, kDeepseekCjk,
-                kDigits}},
-    {.names = {"deepseek-coder"},
-     .stages = {kLineBreak, kLetters, kPunctuationRun, kDeepseekCjk, kOneDigit}},
-    {.names = {"deepseek-v3"}, .stages = {kThreeDigits, kDeepseek3Cjk, kDeepseek3}},
-};
-
-const Definition* find_definition(std::string_view name) {
-  if (name.empty()) return nullptr;
-  for (const Definition& definition : kDefinitions) {
-    for (const std::string_view known : definition.names) {
-      if (known == name) return &definition;
-    }
+Status Pretokenizer::add(Stage stage) {
+  if (stages_.size() == kStagesMax) {
+    return unsupported("a pre-tokenizer of more than " + std::to_string(kStagesMax) + " steps");
   }
-  return nullptr;
+  stages_.push_back(std::move(stage));
+  return ok_status();
 }
 
-}  // namespace
-
-Result<Pretokenizer> Pretokenizer::create(std::string_view name) {
-  const Definition* definition = find_definition(name);
-  if (definition == nullptr) {
-    std::string list;
-    for (const std::string_view known : pretokenizer_names()) {
-      if (!list.empty()) list += ' ';
-      list += known;
-    }
-    return unsupported(
-        (name.empty() ? std::string("the vocabulary names no pre-tokenizer (tokenizer.ggml.pre)")
-                      : "pre-tokenizer '" + std::string(name) + "' is not known") +
-        "; supported are: " + list);
-  }
-  Pretokenizer result;
-  for (const std::string_view regex : definition->stages) {
-    if (regex.empty()) break;
-    TRY_ASSIGN(SplitPattern pattern, SplitPattern::compile(regex));
-    result.stages_.push_back(std::move(pattern));
-  }
-  result.byte_digits_ = definition->byte_digits;
-  result.nfc_ = definition->nfc;
-  result.ignore_merges_ = definition->ignore_merges;
-  result.add_bos_ = definition->add_bos;
-  return result;
+Status Pretokenizer::add_split(TextPattern pattern, SplitBehavior behavior, bool invert) {
+  Stage stage;
+  stage.pattern = std::move(pattern);
+  stage.behavior = behavior;
+  stage.invert = invert;
+  return add(std::move(stage));
 }
 
-bool Pretokenizer::is_byte_digit(char byte) {
-  const auto c = static_cast<unsigned char>(byte);
-  return (c >= '0' && c <= '9') || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE);
+Status Pretokenizer::add_regex(std::string_view regex) {
+  TRY_ASSIGN(TextPattern pattern, TextPattern::regex(regex));
+  return add_split(std::move(pattern), SplitBehavior::kIsolated, false);
 }
 
-std::vector<std::string_view> pretokenizer_names() {
-  std::vector<std::string_view> names;
-  for (const Definition& definition : kDefinitions) {
-    for (const std::string_view name : definition.names) {
-      if (!name.empty()) names.push_back(name);
+Status Pretokenizer::add_prefix_space() {
+  Stage stage;
+  stage.kind = Kind::kPrefixSpace;
+  stage.cuts = false;
+  return add(std::move(stage));
+}
+
+Status Pretokenizer::add_metaspace(std::string_view mark, Prefix prefix, bool cuts) {
+  Stage stage;
+  stage.kind = Kind::kMetaspace;
+  stage.mark = mark;
+  stage.prefix = prefix;
+  stage.cuts = cuts;
+  stage.behavior = SplitBehavior::kMergedWithNext;
+  TRY_ASSIGN(stage.pattern, TextPattern::literal(mark));
+  return add(std::move(stage));
+}
+
+Status Pretokenizer::add_bert() {
+  TRY(add_split(TextPattern::characters(is_white_space), SplitBehavior::kRemoved, false));
+  return add_split(TextPattern::characters(is_punctuation), SplitBehavior::kIsolated, false);
+}
+
+Status Pretokenizer::add_write_bytes() {
+  Stage stage;
+  stage.kind = Kind::kWriteBytes;
+  stage.cuts = false;
+  return add(std::move(stage));
+}
+
+Status Pretokenizer::add_read_bytes() {
+  Stage stage;
+  stage.kind = Kind::kReadBytes;
+  stage.cuts = false;
+  return add(std::move(stage));
+}
+
+bool Pretokenizer::writes_bytes() const {
+  return std::any_of(stages_.begin(), stages_.end(),
+                     [](const Stage& stage) { return stage.kind == Kind::kWriteBytes; });
+}
+
+Status Pretokenizer::restore_bytes() {
+  if (stages_.empty() || stages_.back().kind != Kind::kWriteBytes) return add_read_bytes();
+  stages_.pop_back();
+  return ok_status();
+}
+
+std::string_view Pretokenizer::rewrite(const Stage& stage, std::string_view text, bool is_first,
+                                       TextArena* arena) {
+  switch (stage.kind) {
+    case Kind::kSplit:
+      break;
+    case Kind::kPrefixSpace:
+      return text.starts_with(' ') ? text : arena->keep(" " + std::string(text));
+    case Kind::kWriteBytes:
+      return arena->keep(write_bytes(text));
+    case Kind::kReadBytes: {
+      std::optional<std::string> bytes = read_bytes(text);
+      return bytes.has_value() ? arena->keep(std::move(*bytes)) : text;
+    }
+    case Kind::kMetaspace: {
+      const bool wants_mark =
+          stage.prefix == Prefix::kAlways || (stage.prefix == Prefix::kFirst && is_first);
+      std::string marked;
+      marked.reserve(text.size() + text.size() / 2);
+      if (wants_mark && !text.starts_with(' ') && !text.starts_with(stage.mark)) {
+        marked = stage.mark;
+      }
+      for (const char c : text) {
+        if (c == ' ') {
+          marked += stage.mark;
+        } else {
+          marked += c;
+        }
+      }
+      return arena->keep(std::move(marked));
     }
   }
-  return names;
+  return text;
 }
 
 }  // namespace kvikk

@@ -1,81 +1,141 @@
 #pragma once
-// How each published byte-level vocabulary cuts text before its merges: a normalisation, then
-// stages of regular expressions, each applied to the pieces that the one before left.
+// How text is cut into the pieces that a token model sees: stages, each applied to the pieces that
+// the one before left. The stages are those of a published tokenizer.json; GGUF files name whole
+// pipelines (pretokenizer_names.cpp).
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
-#include "text/split_pattern.h"
+#include "text/text_arena.h"
+#include "text/text_pattern.h"
 
 namespace kvikk {
 
+// What becomes of the matches of a pattern, as the reference library names it.
+enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
 class Pretokenizer {
  public:
-  // `name` is what GGUF calls tokenizer.ggml.pre. An unknown name is kUnsupported, with the list.
+  static constexpr size_t kStagesMax = 32;  // bounds the recursion of a split
+
+  enum class Prefix { kNever, kFirst, kAlways };  // the mark before a text
+
+  // How the pipeline that GGUF calls `name` (tokenizer.ggml.pre) cuts text. An unknown name is
+  // kUnsupported, with the list.
   static Result<Pretokenizer> create(std::string_view name);
 
-  bool normalizes_nfc() const { return nfc_; }
-  // A piece that is a token as a whole is that token, whatever the merges say.
-  bool ignores_merges() const { return ignore_merges_; }
-  // What holds where the file does not say whether texts begin with BOS.
-  bool adds_bos() const { return add_bos_; }
+  // Stages. kUnsupported past kStagesMax.
+  Status add_split(TextPattern pattern, SplitBehavior behavior, bool invert);
+  // Matches isolated. kUnsupported where the expression is not known.
+  Status add_regex(std::string_view regex);
+  // A space before each piece that begins with none.
+  Status add_prefix_space();
+  // `mark` for each space and, as `prefix` says, before the piece; then a cut before each mark
+  // where `cuts` is set.
+  Status add_metaspace(std::string_view mark, Prefix prefix, bool cuts);
+  // BERT's: cut at white space, which goes, and around every punctuation mark.
+  Status add_bert();
+  // Bytes written as characters (byte_alphabet.h), and back.
+  Status add_write_bytes();
+  Status add_read_bytes();
 
-  // emit(string_view) gets the pieces of `text` (well-formed UTF-8) in order.
+  // Whether bytes are written as characters, and makes pieces come out as bytes all the same.
+  bool writes_bytes() const;
+  Status restore_bytes();
+
+  bool empty() const { return stages_.empty(); }
+
+  // emit(string_view) gets the pieces of `text` (well-formed UTF-8) in order; none is empty.
+  // `is_first` says that `text` is the begin of the whole. Pieces that are no part of `text` are in
+  // `arena`.
   template <class Emit>
-  void split(std::string_view text, Emit&& emit) const {
-    if (!text.empty()) split_from(0, text, emit);
+  void split(std::string_view text, bool is_first, TextArena* arena, Emit&& emit) const {
+    split_from(0, text, is_first, arena, emit);
   }
 
  private:
+  enum class Kind { kSplit, kPrefixSpace, kMetaspace, kWriteBytes, kReadBytes };
+  struct Stage {
+    Kind kind = Kind::kSplit;
+    bool cuts = true;  // there is a pattern
+    TextPattern pattern;
+    SplitBehavior behavior = SplitBehavior::kIsolated;
+    bool invert = false;
+    std::string mark;
+    Prefix prefix = Prefix::kNever;
+  };
+
+  Status add(Stage stage);
+  static std::string_view rewrite(const Stage& stage, std::string_view text, bool is_first,
+                                  TextArena* arena);
+
   template <class Emit>
-  void split_from(size_t stage, std::string_view text, Emit& emit) const {
-    if (stage == stages_.size()) {
-      if (byte_digits_) {
-        split_byte_digits(text, emit);
-      } else {
-        emit(text);
-      }
+  void split_from(size_t index, std::string_view text, bool is_first, TextArena* arena,
+                  Emit& emit) const {
+    if (text.empty()) return;
+    if (index == stages_.size()) {
+      emit(text);
       return;
     }
-    stages_[stage].split(text, [&](std::string_view piece) { split_from(stage + 1, piece, emit); });
-  }
-
-  // Falcon's last two steps look for digits after text became GPT-2's byte characters, among which
-  // some parts of other characters are numbers too. First runs of these are set apart, then every
-  // three ASCII digits. Pieces may be parts of characters.
-  template <class Emit>
-  static void split_byte_digits(std::string_view text, Emit& emit) {
-    const auto cut = [&](size_t begin, size_t end) {
-      if (begin < end) emit(text.substr(begin, end - begin));
+    const Stage& stage = stages_[index];
+    if (stage.kind != Kind::kSplit) text = rewrite(stage, text, is_first, arena);
+    const auto go_on = [&](std::string_view piece) {
+      split_from(index + 1, piece, is_first && piece.data() == text.data(), arena, emit);
     };
-    size_t begin = 0;
-    size_t ascii_digits = 0;  // in a row, up to `at`, since the last cut
-    for (size_t at = 0; at < text.size(); ++at) {
-      const bool starts_run = at > begin && is_byte_digit(text[at]) != is_byte_digit(text[at - 1]);
-      if (starts_run) {
-        cut(begin, at);
-        begin = at;
-        ascii_digits = 0;
-      }
-      ascii_digits = text[at] >= '0' && text[at] <= '9' ? ascii_digits + 1 : 0;
-      if (ascii_digits < 3) continue;
-      cut(begin, at - 2);
-      cut(at - 2, at + 1);
-      begin = at + 1;
-      ascii_digits = 0;
+    if (!stage.cuts) {
+      go_on(text);
+    } else if (stage.behavior == SplitBehavior::kIsolated) {
+      stage.pattern.split(text, [&](std::string_view piece, bool) { go_on(piece); });
+    } else {
+      split_merged(stage, text, go_on);
     }
-    cut(begin, text.size());
   }
-  static bool is_byte_digit(char byte);
 
-  std::vector<SplitPattern> stages_;
-  bool byte_digits_ = false;
-  bool nfc_ = false;
-  bool ignore_merges_ = false;
-  bool add_bos_ = false;
+  template <class GoOn>
+  static void split_merged(const Stage& stage, std::string_view text, GoOn& go_on) {
+    std::string_view held;  // the last piece, which may still grow
+    bool held_is_match = false;
+    const auto grows = [&](bool is_match) {
+      if (held.data() == nullptr) return false;
+      switch (stage.behavior) {
+        case SplitBehavior::kContiguous:
+          return is_match == held_is_match;
+        case SplitBehavior::kMergedWithPrevious:
+          return is_match && !held_is_match;
+        case SplitBehavior::kMergedWithNext:
+          return !is_match && held_is_match;
+        default:
+          return false;
+      }
+    };
+    stage.pattern.split(text, [&](std::string_view piece, bool matches) {
+      const bool is_match = matches != stage.invert;
+      if (is_match && stage.behavior == SplitBehavior::kRemoved) return;
+      if (grows(is_match)) {
+        held = {held.data(), static_cast<size_t>(piece.data() + piece.size() - held.data())};
+      } else {
+        go_on(held);
+        held = piece;
+      }
+      held_is_match = is_match;
+    });
+    go_on(held);
+  }
+
+  std::vector<Stage> stages_;
 };
+
+// What else a pipeline that GGUF names does; none of it is in the file.
+struct NamedPipeline {
+  bool nfc = false;
+  // A piece that is a token as a whole is that token, whatever the merges say.
+  bool ignore_merges = false;
+  // What holds where the file does not say whether texts begin with BOS.
+  bool add_bos = false;
+};
+NamedPipeline named_pipeline(std::string_view name);
 
 // Every name that Pretokenizer::create knows, in the registry's order.
 std::vector<std::string_view> pretokenizer_names();

@@ -28,8 +28,8 @@ class SplitPattern {
 
   static Result<SplitPattern> compile(std::string_view regex);
 
-  // Cuts `text` (well-formed UTF-8) into matches and what lies between them; emit(string_view) gets
-  // every piece in order, and their concatenation is `text`.
+  // Cuts `text` (well-formed UTF-8) into matches and what lies between them; emit(string_view, bool
+  // is_match) gets every piece in order, and their concatenation is `text`.
   template <class Emit>
   void split(std::string_view text, Emit&& emit) const {
     FailedRuns failed;
@@ -42,11 +42,11 @@ class SplitPattern {
         p += decode_valid_utf8(p).bytes;
         continue;
       }
-      if (gap < p) emit(std::string_view(gap, p - gap));
-      emit(std::string_view(p, match_end - p));
+      if (gap < p) emit(std::string_view(gap, p - gap), false);
+      emit(std::string_view(p, match_end - p), true);
       p = gap = match_end;
     }
-    if (gap < end) emit(std::string_view(gap, end - gap));
+    if (gap < end) emit(std::string_view(gap, end - gap), false);
   }
 
  private:

@@ -18,6 +18,8 @@
 
 namespace kvikk {
 
+struct Pipeline;
+
 struct EncodeOptions {
   bool parse_special = false;  // text that spells a control token becomes that token
   bool add_bos_eos = false;    // begin and end as the model's file says
@@ -25,8 +27,10 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  // kDamaged where the vocabulary contradicts itself, kUnsupported where its kind is not known.
+  // As a GGUF file describes it. kDamaged where the vocabulary contradicts itself, kUnsupported
+  // where its kind is not known.
   static Result<Tokenizer> create(VocabularyData data);
+  static Result<Tokenizer> create(VocabularyData data, Pipeline pipeline);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -41,9 +45,11 @@ class Tokenizer {
   // before the text is taken away again.
   std::string decode(std::span<const TokenId> tokens, bool keep_special) const;
 
-  // The raw bytes that a token stands for, possibly a part of a character; a control token's is its
-  // name. Empty for an id that the vocabulary does not have.
+  // The raw bytes that a token stands for after others, possibly a part of a character; a control
+  // token's is its name. Empty for an id that the vocabulary does not have.
   std::string_view token_bytes(TokenId id) const;
+  // The same for the first token of a text. *is_begun: the next one is no longer the first.
+  std::string first_token_bytes(TokenId id, bool* is_begun) const;
   // The id of the token with exactly this name in the file, for example "<|im_end|>".
   std::optional<TokenId> find_token(std::string_view name) const;
 
@@ -57,10 +63,9 @@ class Tokenizer {
   std::optional<TokenId> eot() const;
   std::optional<TokenId> unk() const;
   std::optional<TokenId> pad() const;
+  // encode() with add_bos_eos puts something before or after the text.
   bool adds_bos() const;
   bool adds_eos() const;
-  // encode() puts a space before each stretch of plain text (Llama 2, Phi-3).
-  bool adds_space_prefix() const;
   size_t size() const;
 
  private:

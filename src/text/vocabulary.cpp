@@ -56,6 +56,7 @@ Status check_vocabulary(VocabularyData* data) {
   TRY(check_id("tokenizer.ggml.eot_token_id", data->eot, count));
   TRY(check_id("tokenizer.ggml.unknown_token_id", data->unk, count));
   TRY(check_id("tokenizer.ggml.padding_token_id", data->pad, count));
+  for (const TokenId id : data->end_tokens) TRY(check_id("eos_token_id", id, count));
   for (size_t id = 0; id < count; ++id) TRY(check_token(*data, id));
   return ok_status();
 }

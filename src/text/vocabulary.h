@@ -24,16 +24,24 @@ enum class TokenType : int32_t {
 };
 
 struct VocabularyData {
-  std::string model;         // tokenizer.ggml.model: "gpt2" or "llama"
+  // tokenizer.ggml.model: "gpt2", "llama", "t5", "bert". From a tokenizer.json also "bpe" (over
+  // characters, with a merge list).
+  std::string model;
   std::string pre;           // tokenizer.ggml.pre: how text is cut before merges ("gpt2" only)
   std::string architecture;  // general.architecture: decides what GGUF leaves out
 
-  std::vector<std::string> tokens;  // the index is the id
-  std::vector<float> scores;        // [tokens] for "llama", otherwise may be empty
-  std::vector<TokenType> types;     // [tokens], or empty: all kNormal
-  std::vector<std::string> merges;  // "left right", best first; for "gpt2"
+  std::vector<std::string> tokens;   // the index is the id
+  std::vector<float> scores;         // [tokens] for "llama" and "t5", otherwise may be empty
+  std::vector<double> exact_scores;  // [tokens] where the source has more than floats, or empty
+  std::vector<TokenType> types;      // [tokens], or empty: all kNormal
+  std::vector<std::string> merges;   // "left right", best first; for "gpt2" and "bpe"
+  char merge_separator = ' ';        // between left and right
+  // Merges that join or make a control token are left out instead of refused.
+  bool skips_control_merges = false;
+  std::string charsmap;  // tokenizer.ggml.precompiled_charsmap; for "t5", may be empty
 
   std::optional<TokenId> bos, eos, eot, unk, pad;
+  std::vector<TokenId> end_tokens;  // further ones after which an answer is complete
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
 };
 

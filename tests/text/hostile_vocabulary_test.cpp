@@ -36,7 +36,7 @@ TEST(HostileVocabularyTest, UnchangedIsFine) {
 }
 
 TEST(HostileVocabularyTest, UnknownKinds) {
-  expect_message(byte_status([](auto* d) { d->model = "bert"; }), StatusCode::kUnsupported, "bert");
+  expect_message(byte_status([](auto* d) { d->model = "rwkv"; }), StatusCode::kUnsupported, "rwkv");
   expect_message(byte_status([](auto* d) { d->model = ""; }), StatusCode::kUnsupported,
                  "gpt2 llama");
   const Status unknown = byte_status([](auto* d) { d->pre = "gpt-3"; });

@@ -20,7 +20,7 @@ Pieces split(const std::string& regex, const std::string& text) {
   const Result<SplitPattern> pattern = SplitPattern::compile(regex);
   EXPECT_TRUE(pattern.ok()) << pattern.status().message();
   Pieces pieces;
-  pattern->split(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  pattern->split(text, [&](std::string_view piece, bool) { pieces.emplace_back(piece); });
   return pieces;
 }
 
@@ -136,7 +136,9 @@ Pieces pretokenize(std::string_view name, std::string_view text) {
   const Result<Pretokenizer> pretokenizer = Pretokenizer::create(name);
   EXPECT_TRUE(pretokenizer.ok());
   Pieces pieces;
-  pretokenizer->split(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+  TextArena arena;
+  pretokenizer->split(text, true, &arena,
+                      [&](std::string_view piece) { pieces.emplace_back(piece); });
   return pieces;
 }
 
