@@ -29,7 +29,8 @@ is_built() {
 # Takes a lock for this process: take_lock FILE WHAT. The build itself must not inherit it (9>&-):
 # a compiler's cache may leave a process behind.
 take_lock() {
-  mkdir -p -- "$build" 2>/dev/null && exec 9>"$build/$1" || fail "$build cannot be written"
+  { mkdir -p -- "$build" && exec 9>"$build/$1"; } 2>/dev/null ||
+    fail "$build cannot be written; is the folder another user's, or the disk full?"
   flock -n 9 && return
   say "another copy $2; waiting for it"
   flock 9
