@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kv/page_pool.h"
 #include "models/family.h"
 
 namespace kvikk {
@@ -14,7 +15,7 @@ constexpr uint64_t kLayersMax = 1024;
 constexpr uint64_t kHiddenMax = 1 << 18;
 constexpr uint64_t kFeedForwardMax = 1 << 20;
 constexpr uint64_t kHeadsMax = 1024;
-constexpr uint64_t kHeadDimMax = 512;
+constexpr uint64_t kHeadDimMax = kKvDimMax;
 constexpr uint64_t kContextMax = uint64_t{1} << 27;
 constexpr uint64_t kVocabularyMax = 1 << 24;
 
@@ -39,18 +40,11 @@ Status read_heads(const ConfigKeys& keys, ModelConfig& config) {
                    std::to_string(config.heads) + ": the width is no multiple of the heads");
   }
   TRY_ASSIGN(config.head_dim, keys.size(kHeadDim, kHeadDimMax, config.hidden / config.heads));
-  TRY_ASSIGN(const size_t value_dim,
+  TRY_ASSIGN(config.value_dim,
              keys.size({"attention.value_length", ""}, kHeadDimMax, config.head_dim));
-  if (value_dim != config.head_dim) {
-    return unsupported(keys.path() + ": keys of " + std::to_string(config.head_dim) +
-                       " and values of " + std::to_string(value_dim) +
-                       " elements a head are not supported; they must be equal");
-  }
-  if (config.head_dim % 16 != 0 || config.head_dim > kHeadDimMax) {
-    return unsupported(keys.path() + ": a head size of " + std::to_string(config.head_dim) +
-                       " is not supported; it must be a multiple of 16 up to 512");
-  }
-  return ok_status();
+  if (config.head_dim <= kHeadDimMax) return ok_status();
+  return unsupported(keys.path() + ": a head size of " + std::to_string(config.head_dim) +
+                     " is not supported; it must be at most " + std::to_string(kHeadDimMax));
 }
 
 Status read_activation(const ConfigKeys& keys, ModelConfig& config) {
@@ -83,9 +77,9 @@ Status refuse_quantization(const ConfigKeys& keys) {
   constexpr Key kMethod = {"", "quantization_config.quant_method"};
   if (!keys.has(kMethod)) return ok_status();
   TRY_ASSIGN(const std::string method, keys.text(kMethod));
-  if (method == "fp8") return ok_status();
+  if (method == "fp8" || method == "mxfp4") return ok_status();
   return unsupported(keys.path() + ": " + keys.name(kMethod) + " '" + method +
-                     "' is not supported. Supported: fp8, or weights as BF16, F16 or F32.");
+                     "' is not supported. Supported: fp8, mxfp4, or weights as BF16, F16 or F32.");
 }
 
 // What is not there comes from the family, or from custom.
@@ -101,7 +95,10 @@ Status read_sizes(const ConfigKeys& keys, ModelConfig& config) {
 
 }  // namespace
 
-size_t ModelConfig::widest() const { return std::max({hidden, heads * head_dim, feed_forward}); }
+size_t ModelConfig::widest() const {
+  if (mla.rank > 0) return std::max({hidden, heads * mla.value, mla.q_rank, feed_forward});
+  return std::max({hidden, heads * std::max(head_dim, value_dim), feed_forward});
+}
 
 Result<ModelConfig> read_common_config(const ConfigKeys& keys, const ModelConfig& defaults) {
   ModelConfig config = defaults;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "models/mla_config.h"
+#include "models/moe_config.h"
 #include "models/rope.h"
 #include "models/tensor_names.h"
 
@@ -35,6 +37,7 @@ enum class Presence { kNo, kYes, kIfThere };
 struct LayerConfig {
   bool sliding = false;  // sees `window` tokens, not all
   bool rotates = true;   // q and k are rotated by position
+  bool experts = false;  // its MLP is a mixture of experts
 };
 
 struct ModelConfig {
@@ -43,9 +46,11 @@ struct ModelConfig {
   size_t vocabulary = 0;
   size_t hidden = 0;
   size_t layers = 0;
+  size_t layers_unused = 0;  // behind them in the file: they predict tokens further ahead
   size_t heads = 0;
   size_t kv_heads = 0;
-  size_t head_dim = 0;
+  size_t head_dim = 0;   // of a query and a key, as the cache holds it
+  size_t value_dim = 0;  // of a value; where there is latent attention, of the latent
   size_t feed_forward = 0;
   size_t context = 0;  // tokens the model was trained for
 
@@ -57,7 +62,8 @@ struct ModelConfig {
   bool parallel = false;         // x + attention(norm(x)) + mlp(norm(x)), not one after the other
   QkNorm qk_norm = QkNorm::kHead;
   bool qk_norm_after_rope = false;
-  bool gated_mlp = true;  // down(act(gate) * up), not down(act(up))
+  bool qk_norm_optional = false;  // its weights may be missing: then there is none
+  bool gated_mlp = true;          // down(act(gate) * up), not down(act(up))
   Activation activation = Activation::kSilu;
   Presence qkv_bias = Presence::kNo;
   Presence output_bias = Presence::kNo;  // of the attention's output
@@ -81,6 +87,9 @@ struct ModelConfig {
   RopeConfig rope_sliding;
   size_t window = 0;               // tokens that sliding layers see, themselves included
   std::vector<LayerConfig> layer;  // [layers]
+
+  MoeConfig moe;
+  MlaConfig mla;
 
   TensorNames names;
 

@@ -176,7 +176,7 @@ Result<std::vector<float>> ConfigKeys::numbers(Key key, size_t n) const {
   return values;
 }
 
-Result<std::vector<int64_t>> ConfigKeys::integers(Key key, size_t n) const {
+Result<std::vector<int64_t>> ConfigKeys::integer_list(Key key) const {
   std::vector<int64_t> values;
   if (is_gguf()) {
     TRY_ASSIGN(values, gguf_->get_ints(name(key)));
@@ -193,6 +193,11 @@ Result<std::vector<int64_t>> ConfigKeys::integers(Key key, size_t n) const {
       }
     }
   }
+  return values;
+}
+
+Result<std::vector<int64_t>> ConfigKeys::integers(Key key, size_t n) const {
+  TRY_ASSIGN(std::vector<int64_t> values, integer_list(key));
   if (values.size() != n) {
     return wrong(key, "a list of " + std::to_string(values.size()), "one of " + std::to_string(n));
   }

@@ -54,6 +54,7 @@ class ConfigKeys {
   // Exactly n elements.
   Result<std::vector<float>> numbers(Key key, size_t n) const;
   Result<std::vector<int64_t>> integers(Key key, size_t n) const;  // also flags
+  Result<std::vector<int64_t>> integer_list(Key key) const;        // of any length
   Result<std::vector<std::string>> texts(Key key, size_t n) const;
   // A value that is an object, or (in GGUF) a list.
   bool is_object(Key key) const;

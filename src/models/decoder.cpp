@@ -34,6 +34,8 @@ KvShape Model::kv_shape(const ModelConfig& config, KvFormat format) {
   shape.format = format;
   shape.kv_heads = config.kv_heads;
   shape.head_dim = config.head_dim;
+  shape.value_dim = config.value_dim;
+  shape.value_in_key = config.mla.rank > 0;
   KvGroup full;
   KvGroup sliding;
   sliding.window = config.window;
@@ -78,9 +80,18 @@ Status Model::allocate(const Compute& compute, size_t context_max) {
   TRY_ASSIGN(x_, floats(rows_max_ * c.hidden));
   TRY_ASSIGN(y_, floats(rows_max_ * padded(c.hidden)));
   TRY_ASSIGN(z_, floats(c.parallel ? rows_max_ * padded(c.hidden) : 0));
-  TRY_ASSIGN(q_, floats(rows_max_ * padded(c.heads * c.head_dim)));
-  TRY_ASSIGN(k_, floats(rows_max_ * padded(c.kv_heads * c.head_dim)));
-  TRY_ASSIGN(v_, floats(rows_max_ * padded(c.kv_heads * c.head_dim)));
+  if (c.mla.rank > 0) {
+    TRY_ASSIGN(MlaBlock latent, MlaBlock::create(c, rows_max_));
+    latent_ = std::make_unique<MlaBlock>(std::move(latent));
+  } else {
+    TRY_ASSIGN(q_, floats(rows_max_ * padded(c.heads * c.head_dim)));
+    TRY_ASSIGN(k_, floats(rows_max_ * padded(c.kv_heads * c.head_dim)));
+    TRY_ASSIGN(v_, floats(rows_max_ * padded(c.kv_heads * c.value_dim)));
+  }
+  if (c.moe.experts > 0) {
+    TRY_ASSIGN(MoeBlock moe, MoeBlock::create(c, rows_max_));
+    moe_ = std::make_unique<MoeBlock>(std::move(moe));
+  }
   TRY_ASSIGN(gate_, floats(rows_max_ * padded(c.feed_forward)));
   TRY_ASSIGN(up_, floats(rows_max_ * padded(c.feed_forward)));
   TRY_ASSIGN(rope_tables_, floats(rows_max_ * 4 * half));
@@ -93,7 +104,8 @@ Status Model::allocate(const Compute& compute, size_t context_max) {
   TRY_ASSIGN(head_in_, Activations::allocate(kLogitsRowsMax, c.hidden));
   const int threads = compute.threads();
   TRY_ASSIGN(Attention attention,
-             Attention::create(threads, c.heads, c.kv_heads, c.head_dim, context_max));
+             Attention::create(threads, c.heads, c.kv_heads, std::max(c.head_dim, c.value_dim),
+                               context_max));
   attention_ = std::make_unique<Attention>(std::move(attention));
   fill_inverse_frequencies(c.rope, c.rotary, context_max, inverse_freq_.as<float>());
   fill_inverse_frequencies(c.rope_sliding, c.rotary, context_max, inverse_freq_.as<float>() + half);
@@ -187,12 +199,18 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   const Kernels& kernels = compute.kernels();
   const Matrix& q = w.q.matrix;
   in_.shape(rows, c.hidden);
-  const bool quantize = q.quantized() || w.k.matrix.quantized() || w.v.matrix.quantized();
+  const bool quantize = w.mla != nullptr
+                            ? w.mla->reads_quantized()
+                            : q.quantized() || w.k.matrix.quantized() || w.v.matrix.quantized();
   compute.pool().parallel_for(rows, [&](size_t r, int) {
     if (layer > 0) join_layer(kernels, layer - 1, r);
     normalize(kernels, c, w.attention_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
     if (quantize) in_.quantize(kernels, r);
   });
+  if (w.mla != nullptr) {
+    latent_attention(compute, batch, layer);
+    return;
+  }
   const Product products[] = {
       {&q, q_.as<float>(), padded(q.outputs)},
       {&w.k.matrix, k_.as<float>(), padded(w.k.matrix.outputs)},
@@ -201,17 +219,53 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   matmul(compute, in_, products);
   rotate_and_store(compute, batch, layer);
 
-  in_.shape(rows, c.heads * c.head_dim);
+  in_.shape(rows, c.heads * c.value_dim);
+  attend(compute, batch, layer, q_.as<float>(), padded(q.outputs), in_.row(0), in_.k());
+  if (w.o.matrix.quantized()) {
+    compute.pool().parallel_for(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
+  }
+  const Product product = {&w.o.matrix, y_.as<float>(), padded(c.hidden)};
+  matmul(compute, in_, {&product, 1});
+}
+
+void Model::attend(Compute& compute, const Batch& batch, size_t layer, const float* queries,
+                   size_t queries_stride, float* out, size_t out_stride) {
+  const std::vector<float>& sinks = weights_.layers[layer].sinks;
   AttendLayer attend;
   attend.group = places_[layer].group;
   attend.layer_in_group = places_[layer].index;
-  attend.heads = c.heads;
-  attend.queries = q_.as<float>();
-  attend.queries_stride = padded(q.outputs);
-  attend.out = in_.row(0);
-  attend.out_stride = in_.k();
-  attend.softcap = c.attention_softcap;
+  attend.heads = config_.heads;
+  attend.queries = queries;
+  attend.queries_stride = queries_stride;
+  attend.out = out;
+  attend.out_stride = out_stride;
+  attend.softcap = config_.attention_softcap;
+  attend.sinks = sinks.empty() ? nullptr : sinks.data();
   attention_->run(compute, batch.spans, attend);
+}
+
+// See mla.h.
+void Model::latent_attention(Compute& compute, const Batch& batch, size_t layer) {
+  const ModelConfig& c = config_;
+  const LayerWeights& w = weights_.layers[layer];
+  const Kernels& kernels = compute.kernels();
+  const size_t rows = batch.tokens.size();
+  const size_t table_floats = 4 * (c.rotary / 2);
+  MlaBlock& latent = *latent_;
+  latent.project(compute, c, *w.mla, in_, rope_tables_.as<float>(), table_floats);
+  compute.pool().parallel_for(rows, [&](size_t r, int) {
+    const Span& span = batch.spans[span_of_row_[r]];
+    const LayerPlace place = places_[layer];
+    const size_t page = positions_[r] / kPageTokens;
+    span.sequence->pool().store(kernels,
+                                {place.group, span.sequence->slab(place.group, page), place.index,
+                                 0, positions_[r] % kPageTokens},
+                                latent.key(r), nullptr);
+  });
+  attend(compute, batch, layer, latent.queries(), latent.queries_stride(), latent.attended(),
+         latent.attended_stride());
+  in_.shape(rows, c.heads * c.mla.value);
+  latent.values(compute, c, *w.mla, in_);
   if (w.o.matrix.quantized()) {
     compute.pool().parallel_for(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
   }
@@ -261,7 +315,7 @@ void Model::rotate_and_store(Compute& compute, const Batch& batch, size_t layer)
     finish_heads(kernels, c.layer[layer], w.k_norm, table, c.kv_heads, k);
     for (size_t head = 0; head < c.kv_heads; ++head) {
       pool.store(kernels, {place.group, slab, place.index, head, position % kPageTokens},
-                 k + head * c.head_dim, v + head * c.head_dim);
+                 k + head * c.head_dim, v + head * c.value_dim);
     }
     finish_heads(kernels, c.layer[layer], w.q_norm, table, c.heads, q);
     scale_row(c.attention_scale, c.heads * c.head_dim, q);
@@ -275,12 +329,19 @@ void Model::mlp_block(Compute& compute, size_t layer) {
   const Kernels& kernels = compute.kernels();
   const size_t rows = in_.rows();
   in_.shape(rows, c.hidden);
-  const bool quantize = w.up.matrix.quantized() || (c.gated_mlp && w.gate.matrix.quantized());
+  const bool quantize = w.moe != nullptr
+                            ? MoeBlock::reads_quantized(*w.moe)
+                            : w.up.matrix.quantized() || (c.gated_mlp && w.gate.matrix.quantized());
   compute.pool().parallel_for(rows, [&](size_t r, int) {
     if (!c.parallel) join_attention(kernels, layer, r);
     normalize(kernels, c, w.mlp_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
     if (quantize) in_.quantize(kernels, r);
   });
+  Buffer& out = c.parallel ? z_ : y_;
+  if (w.moe != nullptr) {
+    moe_->run(compute, c, *w.moe, in_, out.as<float>(), padded(c.hidden));
+    return;
+  }
   const size_t stride = padded(c.feed_forward);
   const Product products[] = {{&w.up.matrix, up_.as<float>(), stride},
                               {&w.gate.matrix, gate_.as<float>(), stride}};
@@ -298,7 +359,6 @@ void Model::mlp_block(Compute& compute, size_t layer) {
     }
     if (w.down.matrix.quantized()) in_.quantize(kernels, r);
   });
-  Buffer& out = c.parallel ? z_ : y_;
   const Product product = {&w.down.matrix, out.as<float>(), padded(c.hidden)};
   matmul(compute, in_, {&product, 1});
 }

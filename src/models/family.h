@@ -31,6 +31,9 @@ Status read_gemma2_extras(const ConfigKeys& keys, ModelConfig& config);
 // Granite's factors on embedding, scores, residual stream and logits.
 Status read_granite_factors(const ConfigKeys& keys, ModelConfig& config);
 
+// Mixtral's experts, which GGUF files of architecture llama may have too.
+Status read_mixtral_experts(const ConfigKeys& keys, ModelConfig& config);
+
 // Norms of q and k, under the usual names.
 void name_qk_norms(const ConfigKeys& keys, ModelConfig& config);
 // The outputs of both blocks have norms, their inputs have none.

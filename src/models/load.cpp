@@ -7,14 +7,6 @@ namespace kvikk {
 
 namespace {
 
-// The tensor of a role: the layer's number for #.
-std::string at_layer(const char* name, size_t layer) {
-  std::string text(name);
-  const size_t mark = text.find('#');
-  if (mark != std::string::npos) text.replace(mark, 1, std::to_string(layer));
-  return text;
-}
-
 Status load_norm(TensorLoader& loader, const ModelConfig& c, const std::string& name, size_t n,
                  NormWeights& norm, const std::vector<uint64_t>& shape = {}) {
   TRY(loader.vector(name + ".weight", RowChoice::all(n), n, norm.weight, shape));
@@ -51,7 +43,7 @@ class LayerLoader {
 
   // Of q or k.
   Status heads_norm(const char* name, size_t heads, NormWeights& weights) {
-    if (name == nullptr) return ok_status();
+    if (name == nullptr || (c_.qk_norm_optional && !has(name))) return ok_status();
     const size_t n = c_.qk_norm == QkNorm::kHead ? c_.head_dim : heads * c_.head_dim;
     std::vector<uint64_t> shape = {n};
     if (c_.qk_norm == QkNorm::kEachHead) shape = {c_.head_dim, heads};
@@ -68,6 +60,14 @@ class LayerLoader {
     return load_linear(loader_, at_layer(name, layer_), rows, outputs, inputs, bias, out);
   }
 
+  Status experts(MoeWeights& weights) { return load_moe(loader_, c_, layer_, weights); }
+  Status latent(MlaWeights& weights) { return load_mla(loader_, c_, layer_, weights); }
+  // A vector under its whole name, if the family has it.
+  Status whole_vector(const char* name, size_t n, std::vector<float>& out) {
+    return name == nullptr ? ok_status()
+                           : loader_.vector(at_layer(name, layer_), RowChoice::all(n), n, out);
+  }
+
   // Whether the file has this (fused) tensor.
   bool has(const char* name) const {
     return name != nullptr && loader_.lookup(at_layer(name, layer_) + ".weight") != nullptr;
@@ -82,39 +82,52 @@ class LayerLoader {
 Status load_qkv(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
   const TensorNames& names = c.names;
   const size_t q = c.heads * c.head_dim;
-  const size_t kv = c.kv_heads * c.head_dim;
+  const size_t k = c.kv_heads * c.head_dim;
+  const size_t v = c.kv_heads * c.value_dim;
   if (names.q != nullptr && !loader.has(names.qkv)) {
     TRY(loader.linear(names.q, q, c.hidden, c.qkv_bias, w.q));
-    TRY(loader.linear(names.k, kv, c.hidden, c.qkv_bias, w.k));
-    return loader.linear(names.v, kv, c.hidden, c.qkv_bias, w.v);
+    TRY(loader.linear(names.k, k, c.hidden, c.qkv_bias, w.k));
+    return loader.linear(names.v, v, c.hidden, c.qkv_bias, w.v);
   }
-  const size_t all = q + 2 * kv;
+  const size_t all = q + k + v;
   const size_t group = c.heads / c.kv_heads * c.head_dim;  // rows of q that share a KV head
-  const size_t stride = group + 2 * c.head_dim;
+  const size_t stride = group + c.head_dim + c.value_dim;
   const bool by_group = names.qkv_rows == QkvRows::kByGroup;
   const RowChoice q_rows =
       by_group ? RowChoice{all, 0, group, stride} : RowChoice::range(all, 0, q);
   const RowChoice k_rows =
-      by_group ? RowChoice{all, group, c.head_dim, stride} : RowChoice::range(all, q, kv);
-  const RowChoice v_rows = by_group ? RowChoice{all, group + c.head_dim, c.head_dim, stride}
-                                    : RowChoice::range(all, q + kv, kv);
+      by_group ? RowChoice{all, group, c.head_dim, stride} : RowChoice::range(all, q, k);
+  const RowChoice v_rows = by_group ? RowChoice{all, group + c.head_dim, c.value_dim, stride}
+                                    : RowChoice::range(all, q + k, v);
   TRY(loader.linear_part(names.qkv, q_rows, q, c.hidden, c.qkv_bias, w.q));
-  TRY(loader.linear_part(names.qkv, k_rows, kv, c.hidden, c.qkv_bias, w.k));
-  return loader.linear_part(names.qkv, v_rows, kv, c.hidden, c.qkv_bias, w.v);
+  TRY(loader.linear_part(names.qkv, k_rows, k, c.hidden, c.qkv_bias, w.k));
+  return loader.linear_part(names.qkv, v_rows, v, c.hidden, c.qkv_bias, w.v);
 }
 
 Status load_attention(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
   TRY(loader.norm(c.names.attention_norm, c.hidden, w.attention_norm));
+  if (c.mla.rank > 0) {
+    w.mla = std::make_unique<MlaWeights>();
+    TRY(loader.latent(*w.mla));
+    TRY(loader.linear(c.names.o, c.hidden, c.heads * c.mla.value, c.output_bias, w.o));
+    return loader.norm(c.names.post_attention_norm, c.hidden, w.post_attention_norm);
+  }
   TRY(load_qkv(loader, c, w));
+  TRY(loader.whole_vector(c.names.sinks, c.heads, w.sinks));
   TRY(loader.heads_norm(c.names.q_norm, c.heads, w.q_norm));
   TRY(loader.heads_norm(c.names.k_norm, c.kv_heads, w.k_norm));
-  TRY(loader.linear(c.names.o, c.hidden, c.heads * c.head_dim, c.output_bias, w.o));
+  TRY(loader.linear(c.names.o, c.hidden, c.heads * c.value_dim, c.output_bias, w.o));
   return loader.norm(c.names.post_attention_norm, c.hidden, w.post_attention_norm);
 }
 
-Status load_mlp(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
+Status load_mlp(LayerLoader& loader, const ModelConfig& c, size_t layer, LayerWeights& w) {
   const size_t width = c.feed_forward;
   TRY(loader.norm(c.names.mlp_norm, c.hidden, w.mlp_norm));
+  if (c.layer[layer].experts) {
+    w.moe = std::make_unique<MoeWeights>();
+    TRY(loader.experts(*w.moe));
+    return loader.norm(c.names.post_mlp_norm, c.hidden, w.post_mlp_norm);
+  }
   if (c.gated_mlp && (c.names.gate == nullptr || loader.has(c.names.gate_up))) {
     const char* name = c.names.gate_up;
     TRY(loader.linear_part(name, RowChoice::range(2 * width, 0, width), width, c.hidden, c.mlp_bias,
@@ -210,8 +223,9 @@ Status find_weights(const TensorSource& source, TensorLoader& loader, ModelConfi
   for (size_t i = 0; i < c.layers; ++i) {
     LayerLoader layer(loader, c, i);
     TRY(load_attention(layer, c, weights.layers[i]));
-    TRY(load_mlp(layer, c, weights.layers[i]));
+    TRY(load_mlp(layer, c, i, weights.layers[i]));
   }
+  loader.ignore_layers(c.names.o, c.layers, c.layers_unused);
   TRY(load_norm(loader, c, c.names.output_norm, c.hidden, weights.output_norm));
   TRY(load_head(loader, c, weights));
   TRY(load_rope(source, loader, c));

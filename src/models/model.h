@@ -12,6 +12,8 @@
 #include "kv/attend.h"
 #include "kvikk/token.h"
 #include "models/config.h"
+#include "models/mla.h"
+#include "models/moe.h"
 #include "models/row_ops.h"
 #include "models/tensor_loader.h"
 #include "tensor/matrix.h"
@@ -28,7 +30,10 @@ struct LayerWeights {
   NormWeights attention_norm, post_attention_norm;  // [hidden]
   Linear q, k, v, o;
   NormWeights q_norm, k_norm;           // [head_dim] or [heads x head_dim], see QkNorm
+  std::vector<float> sinks;             // [heads], or empty
+  std::unique_ptr<MlaWeights> mla;      // in place of q, k and v
   NormWeights mlp_norm, post_mlp_norm;  // [hidden]
+  std::unique_ptr<MoeWeights> moe;      // in place of gate, up and down
   Linear gate, up, down;                // gate: only where the MLP is gated
 };
 
@@ -104,6 +109,9 @@ class Model {
   void join_attention(const Kernels& kernels, size_t layer, size_t row);
   void join_layer(const Kernels& kernels, size_t layer, size_t row);
   void attention_block(Compute& compute, const Batch& batch, size_t layer);
+  void attend(Compute& compute, const Batch& batch, size_t layer, const float* queries,
+              size_t queries_stride, float* out, size_t out_stride);
+  void latent_attention(Compute& compute, const Batch& batch, size_t layer);
   void rotate_and_store(Compute& compute, const Batch& batch, size_t layer);
   void finish_heads(const Kernels& kernels, const LayerConfig& layer, const NormWeights& norm,
                     const float* rope_table, size_t heads, float* row);
@@ -135,6 +143,8 @@ class Model {
   Activations in_;       // input of the coming matmul
   Activations head_in_;
   std::unique_ptr<Attention> attention_;
+  std::unique_ptr<MlaBlock> latent_;  // where the model has latent attention
+  std::unique_ptr<MoeBlock> moe_;     // where it has experts
 };
 
 }  // namespace kvikk

@@ -27,13 +27,22 @@ extern const ModelDef kErnie45;     // ernie4_5.cpp
 extern const ModelDef kHunyuan;     // hunyuan.cpp
 extern const ModelDef kSeedOss;     // seed_oss.cpp
 extern const ModelDef kNemotron;    // nemotron.cpp
+extern const ModelDef kMixtral;     // mixtral.cpp
+extern const ModelDef kQwen2Moe;    // qwen_moe.cpp
+extern const ModelDef kQwen3Moe;    // qwen_moe.cpp
+extern const ModelDef kGlm4Moe;     // glm4_moe.cpp
+extern const ModelDef kGptOss;      // gpt_oss.cpp
+extern const ModelDef kDeepSeek;    // deepseek.cpp
+extern const ModelDef kOlmoe;       // olmoe.cpp
+extern const ModelDef kGraniteMoe;  // granitemoe.cpp
 
 std::span<const ModelDef* const> model_registry() {
   static constexpr const ModelDef* kModels[] = {
-      &kLlama,      &kMistral,  &kQwen2,   &kQwen3,   &kSmolLm3, &kGemma,  &kGemma2,
-      &kGemma3,     &kPhi3,     &kOlmo2,   &kGranite, &kGlm4,    &kCohere, &kCohere2,
-      &kStarcoder2, &kStablelm, &kGpt2,    &kGptNeox, &kPhi,     &kFalcon, &kExaone4,
-      &kErnie45,    &kHunyuan,  &kSeedOss, &kNemotron};
+      &kLlama,      &kMistral,  &kQwen2,    &kQwen3,    &kSmolLm3,   &kGemma,    &kGemma2,
+      &kGemma3,     &kPhi3,     &kOlmo2,    &kGranite,  &kGlm4,      &kCohere,   &kCohere2,
+      &kStarcoder2, &kStablelm, &kGpt2,     &kGptNeox,  &kPhi,       &kFalcon,   &kExaone4,
+      &kErnie45,    &kHunyuan,  &kSeedOss,  &kNemotron, &kMixtral,   &kQwen2Moe, &kQwen3Moe,
+      &kGlm4Moe,    &kGptOss,   &kDeepSeek, &kOlmoe,    &kGraniteMoe};
   return kModels;
 }
 

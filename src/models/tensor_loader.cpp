@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 #include "base/check.h"
@@ -28,6 +29,20 @@ std::string_view without_first_part(std::string_view name) {
 size_t align(size_t at) { return (at + kMatrixAlign - 1) / kMatrixAlign * kMatrixAlign; }
 
 }  // namespace
+
+std::string at_layer(const char* name, size_t layer) {
+  std::string text(name);
+  const size_t mark = text.find('#');
+  if (mark != std::string::npos) text.replace(mark, 1, std::to_string(layer));
+  return text;
+}
+
+uint64_t TensorLoader::bytes_of(const Job& job) {
+  const double part = static_cast<double>(job.matrix->outputs) *
+                      static_cast<double>(job.matrix->inputs) /
+                      static_cast<double>(job.tensor->elements());
+  return static_cast<uint64_t>(static_cast<double>(job.tensor->bytes.size()) * part);
+}
 
 TensorLoader::TensorLoader(const TensorSource& source, LoadOptions options,
                            const TensorNames& names)
@@ -89,6 +104,67 @@ Status TensorLoader::table_matrix(const std::string& name, size_t outputs, size_
   return add(name, {inputs, outputs}, {nullptr, RowChoice::all(outputs), false, &out}, outputs);
 }
 
+Status TensorLoader::float_matrix(const std::string& name, const RowChoice& rows, size_t outputs,
+                                  size_t inputs, Matrix& out) {
+  Job job = {nullptr, rows, false, &out};
+  job.float32 = true;
+  return add(name, {inputs, rows.tensor_rows}, job, outputs);
+}
+
+Status TensorLoader::stacked_matrix(const std::string& name, const Stack& stack,
+                                    const RowChoice& rows, size_t outputs, size_t inputs,
+                                    Matrix& out, bool float32) {
+  const bool plain = lookup(name + ".weight") == nullptr;
+  const std::string stored = plain ? name : name + ".weight";
+  const StoredTensor* tensor = lookup(stored);
+  Job job = {nullptr, rows, stack.transposed, &out};
+  if (tensor != nullptr && tensor->type == DType::kF4_E2M1) job.transposed = false;
+  job.first_row = stack.index * rows.tensor_rows;
+  job.float32 = float32;
+  const std::vector<uint64_t> shape =
+      job.transposed ? std::vector<uint64_t>{rows.tensor_rows, inputs, stack.count}
+                     : std::vector<uint64_t>{inputs, rows.tensor_rows, stack.count};
+  return add(stored, shape, job, outputs);
+}
+
+Status TensorLoader::stacked_vector(const std::string& name, const Stack& stack,
+                                    const RowChoice& rows, size_t n, std::vector<float>& out) {
+  const bool dotted = lookup(name + ".bias") != nullptr;
+  RowChoice all = rows;
+  all.first += stack.index * rows.tensor_rows;
+  all.tensor_rows *= stack.count;
+  return vector(name + (dotted ? ".bias" : "_bias"), all, n, out, {rows.tensor_rows, stack.count});
+}
+
+Status TensorLoader::turned_rows(const std::string& name, size_t tensor_rows, size_t first_row,
+                                 size_t outputs, size_t inputs, Matrix& out) {
+  Job job = {nullptr, RowChoice::all(outputs), false, &out};
+  job.first_row = first_row;
+  job.float32 = true;
+  job.turned = true;
+  TRY(add(name, {outputs, tensor_rows}, job, outputs));
+  out.inputs = inputs;
+  return ok_status();
+}
+
+Status TensorLoader::row(const std::string& name, size_t n, std::vector<float>& out) {
+  const StoredTensor* tensor = lookup(name);
+  const bool matrix = tensor != nullptr && tensor->shape.size() == 2;
+  return vector(name, RowChoice::all(n), n, out,
+                matrix ? std::vector<uint64_t>{n, 1} : std::vector<uint64_t>{});
+}
+
+void TensorLoader::ignore_layers(const char* name, size_t first, size_t count) {
+  const std::string_view text(name);
+  const std::string prefix(text.substr(0, text.find('.', text.find('#')) + 1));
+  for (size_t layer = first; layer < first + count; ++layer) {
+    const std::string start = at_layer(prefix.c_str(), layer);
+    for (const StoredTensor& tensor : source_.tensors()) {
+      if (tensor.name.starts_with(start)) used_.insert(tensor.name);
+    }
+  }
+}
+
 Status TensorLoader::add(const std::string& name, const std::vector<uint64_t>& shape, Job job,
                          size_t outputs) {
   TRY_ASSIGN(job.tensor, find(name, shape));
@@ -102,15 +178,15 @@ Status TensorLoader::add(const std::string& name, const std::vector<uint64_t>& s
     return unsupported(source_.path() + ": tensor '" + job.tensor->name + "' of type " + type.name +
                        " is stored by columns; only F32, F16 and BF16 can be");
   }
-  job.matrix->format = panel_format_of(packed_type(*job.tensor));
+  job.matrix->format = panel_format_of(packed_type(job));
   job.matrix->outputs = outputs;
   job.matrix->inputs = static_cast<size_t>(shape[job.transposed ? 1 : 0]);
   jobs_.push_back(job);
   return ok_status();
 }
 
-DType TensorLoader::packed_type(const StoredTensor& tensor) const {
-  return options_.exact ? DType::kF32 : stored_row_type(tensor);
+DType TensorLoader::packed_type(const Job& job) const {
+  return options_.exact || job.float32 ? DType::kF32 : stored_row_type(*job.tensor);
 }
 
 void TensorLoader::ignore(const std::string& name) {
@@ -154,8 +230,10 @@ Status TensorLoader::pack(ThreadPool& pool, Buffer& memory) {
   uint64_t file_bytes = 0;
   for (const Job& job : jobs_) {
     total = align(total) + job.matrix->bytes();
-    file_bytes += job.tensor->bytes.size();
+    file_bytes += bytes_of(job);
   }
+  std::map<const StoredTensor*, size_t> jobs_left;  // a tensor may hold several matrices
+  for (const Job& job : jobs_) ++jobs_left[job.tensor];
   TRY_ASSIGN(memory, Buffer::allocate(total));
   size_t at = 0;
   uint64_t done = 0;
@@ -163,7 +241,8 @@ Status TensorLoader::pack(ThreadPool& pool, Buffer& memory) {
     at = align(at);
     TRY(pack_matrix(pool, job, memory.data() + at));
     at += job.matrix->bytes();
-    done += job.tensor->bytes.size();
+    if (--jobs_left[job.tensor] == 0) source_.drop(*job.tensor);
+    done += bytes_of(job);
     if (options_.progress) options_.progress(done, file_bytes);
   }
   return ok_status();
@@ -183,20 +262,37 @@ Status TensorLoader::pack_matrix(ThreadPool& pool, const Job& job, uint8_t* pane
     return damaged(source_.path() + ": tensor '" + job.tensor->name +
                    "' holds values that overflow float32");
   }
-  source_.drop(*job.tensor);
   return ok_status();
 }
 
+bool TensorLoader::pack_turned_panel(const Job& job, size_t panel, uint8_t* target) {
+  const size_t inputs = job.matrix->inputs;
+  std::vector<float> row(job.matrix->outputs);
+  std::vector<float> columns(kPanelRows * inputs);
+  const size_t first = panel * kPanelRows;
+  const size_t lanes = std::min(kPanelRows, job.matrix->outputs - first);
+  for (size_t i = 0; i < inputs; ++i) {
+    read_row(*job.tensor, job.first_row + i, row.data());
+    for (size_t lane = 0; lane < lanes; ++lane) columns[lane * inputs + i] = row[first + lane];
+  }
+  const uint8_t* rows[kPanelRows] = {};
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    rows[lane] = reinterpret_cast<const uint8_t*>(columns.data() + lane * inputs);
+  }
+  return pack_panel(DType::kF32, rows, inputs, target);
+}
+
 bool TensorLoader::pack_one_panel(const Job& job, size_t panel, uint8_t* target) const {
+  if (job.turned) return pack_turned_panel(job, panel, target);
   PanelRows rows;
   rows.tensor = job.tensor;
   rows.transposed = job.transposed;
   for (size_t lane = 0; lane < kPanelRows; ++lane) {
     const size_t output = panel * kPanelRows + lane;
     const bool padding = output >= job.matrix->outputs;
-    rows.rows[lane] = padding ? -1 : static_cast<int64_t>(job.rows.row(output));
+    rows.rows[lane] = padding ? -1 : static_cast<int64_t>(job.first_row + job.rows.row(output));
   }
-  return pack_rows(rows, packed_type(*job.tensor), target);
+  return pack_rows(rows, packed_type(job), target);
 }
 
 }  // namespace kvikk

@@ -35,6 +35,16 @@ struct RowChoice {
   size_t row(size_t i) const { return first + i / block * stride + i % block; }
 };
 
+// One of `count` matrices (or vectors) that lie one after the other in a tensor.
+struct Stack {
+  size_t count;
+  size_t index;
+  bool transposed = false;  // each is stored [inputs, outputs]; not where its elements are FP4
+};
+
+// The tensor's name of a role: the layer's number for #.
+std::string at_layer(const char* name, size_t layer);
+
 class TensorLoader {
  public:
   TensorLoader(const TensorSource& source, LoadOptions options, const TensorNames& names);
@@ -53,9 +63,24 @@ class TensorLoader {
                 Matrix& out);
   // The same for a matrix that is never transposed, such as a table of embeddings.
   Status table_matrix(const std::string& name, size_t outputs, size_t inputs, Matrix& out);
+  // The same for one whose products must be float32 (a router's), whatever the file holds.
+  Status float_matrix(const std::string& name, const RowChoice& rows, size_t outputs, size_t inputs,
+                      Matrix& out);
+  // One matrix of a stack, the tensor NAME.weight or NAME; one vector of NAME.bias or NAME_bias.
+  Status stacked_matrix(const std::string& name, const Stack& stack, const RowChoice& rows,
+                        size_t outputs, size_t inputs, Matrix& out, bool float32 = false);
+  Status stacked_vector(const std::string& name, const Stack& stack, const RowChoice& rows,
+                        size_t n, std::vector<float>& out);
+  // Rows of a matrix turned into columns, in float32: out[o][i] = tensor[first_row + i][o].
+  Status turned_rows(const std::string& name, size_t tensor_rows, size_t first_row, size_t outputs,
+                     size_t inputs, Matrix& out);
+  // A vector that some files store as a matrix of one row.
+  Status row(const std::string& name, size_t n, std::vector<float>& out);
 
   // A tensor that is there but not needed.
   void ignore(const std::string& name);
+  // All tensors of the layers from `first` on, `count` of them. `name` is one of such a layer.
+  void ignore_layers(const char* name, size_t first, size_t count);
   // A tensor that nobody asked for means that this would be another model.
   Status refuse_unknown() const;
 
@@ -70,10 +95,15 @@ class TensorLoader {
     RowChoice rows;
     bool transposed;
     Matrix* matrix;
+    size_t first_row = 0;  // of the tensor; all others count from there
+    bool float32 = false;  // packed as float32
+    bool turned = false;   // the matrix's inputs are rows of the tensor
   };
+  static uint64_t bytes_of(const Job& job);  // read from the file, about
   Status add(const std::string& name, const std::vector<uint64_t>& shape, Job job, size_t outputs);
   Status pack_matrix(ThreadPool& pool, const Job& job, uint8_t* panels);
-  DType packed_type(const StoredTensor& tensor) const;
+  DType packed_type(const Job& job) const;
+  static bool pack_turned_panel(const Job& job, size_t panel, uint8_t* target);
   bool pack_one_panel(const Job& job, size_t panel, uint8_t* target) const;
 
   const TensorSource& source_;

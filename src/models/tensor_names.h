@@ -32,6 +32,7 @@ struct TensorNames {
   const char* o = nullptr;
   const char* q_norm = nullptr;
   const char* k_norm = nullptr;
+  const char* sinks = nullptr;  // the whole name; [heads]: a score that joins each softmax
 
   const char* gate = nullptr;
   const char* up = nullptr;
