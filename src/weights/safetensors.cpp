@@ -193,7 +193,10 @@ const StoredTensor* SafetensorsFolder::find_tensor(std::string_view name) const 
 Status SafetensorsFolder::validate_blocks(const StoredTensor& tensor, uint64_t first_element,
                                           uint64_t elements) const {
   const DTypeInfo& info = dtype_info(tensor.type);
-  CHECK(is_weight_type(tensor.type));
+  if (!is_weight_type(tensor.type)) {
+    return unsupported(files_[tensor.file].path + ": tensor " + gguf::quoted(tensor.name) +
+                       " has elements of type " + info.name + ", which weights cannot be");
+  }
   CHECK(first_element % info.block_elements == 0);
   CHECK(first_element + elements <= tensor.elements());
   const std::string who =

@@ -332,6 +332,7 @@ TEST(SafetensorsDamaged, WeightsThatAreNoNumbers) {
   builder.tensor("c", "F8_E4M3", "[1, 4]", "\x01\x01\x01\x01");
   builder.tensor("x_blocks", "U8", "[2, 1, 16]", std::string(32, 'b'));
   builder.tensor("x_scales", "U8", "[2, 1]", "s\xff");
+  builder.tensor("ids", "I64", "[1]", std::string(8, '\1'));
   const std::string bytes = builder.build();
   const auto folder = SafetensorsFolder::parse("m", as_bytes(bytes));
   ASSERT_TRUE(folder.ok()) << folder.status().message();
@@ -345,6 +346,8 @@ TEST(SafetensorsDamaged, WeightsThatAreNoNumbers) {
                 {"tensor 'b' has a weight"});
   expect_status(folder->validate_blocks(*folder->find_tensor("c"), 0, 4), StatusCode::kDamaged,
                 {"tensor 'c' has a scale"});
+  expect_status(folder->validate_blocks(*folder->find_tensor("ids"), 0, 1),
+                StatusCode::kUnsupported, {"'ids' has elements of type I64"});
   const StoredTensor* x = folder->find_tensor("x");
   ASSERT_NE(x, nullptr);
   EXPECT_TRUE(folder->validate_blocks(*x, 0, 32).ok());
