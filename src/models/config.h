@@ -82,8 +82,9 @@ struct ModelConfig {
   // Positions.
   size_t learned_positions = 0;  // rows of a table of position embeddings; 0: none
   RopeStyle rope_style = RopeStyle::kHalves;
-  size_t rotary = 0;  // dimensions of a head that rotate
-  RopeConfig rope;    // full layers
+  float rotary_part = 1.0f;  // of a head, where the file does not say how much rotates
+  size_t rotary = 0;         // dimensions of a head that rotate
+  RopeConfig rope;           // full layers
   RopeConfig rope_sliding;
   size_t window = 0;               // tokens that sliding layers see, themselves included
   std::vector<LayerConfig> layer;  // [layers]

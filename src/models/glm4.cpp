@@ -9,7 +9,9 @@ namespace kvikk {
 namespace {
 
 Result<ModelConfig> read_config(const ConfigKeys& keys) {
-  TRY_ASSIGN(ModelConfig c, read_common_config(keys));
+  ModelConfig defaults;
+  defaults.rotary_part = 0.5f;
+  TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   c.rope_style = RopeStyle::kPairs;
   TRY_ASSIGN(c.qkv_bias, read_bias(keys, "attention_bias", true));
   c.names.gate = c.names.up = nullptr;

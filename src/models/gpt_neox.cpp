@@ -33,6 +33,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
   defaults.norm_bias = true;
   defaults.norm_epsilon = 1e-5f;
   defaults.gated_mlp = false;
+  defaults.rotary_part = 0.25f;
   defaults.activation = Activation::kGelu;
   TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   TRY_ASSIGN(c.parallel, keys.flag({"use_parallel_residual", "use_parallel_residual"}, true));

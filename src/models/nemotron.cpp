@@ -15,6 +15,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
   defaults.norm_bias = true;
   defaults.norm_epsilon = 1e-5f;
   defaults.gated_mlp = false;
+  defaults.rotary_part = 0.5f;
   defaults.activation = Activation::kRelu2;
   TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   c.norm_weight_offset = keys.is_gguf() ? 0.0f : 1.0f;

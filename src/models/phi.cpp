@@ -15,6 +15,7 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
   defaults.gated_mlp = false;
   defaults.activation = Activation::kGeluTanh;
   defaults.parallel = true;
+  defaults.rotary_part = 0.5f;
   TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   c.names.mlp_norm = c.names.attention_norm;
   TRY_ASSIGN(const bool qk_norm, keys.flag({"", "qk_layernorm"}, false));

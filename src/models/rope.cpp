@@ -83,6 +83,10 @@ class RopeReader {
     if (has("rope_theta", "rope.freq_base")) {
       TRY_ASSIGN(rope.base, positive("rope_theta", "rope.freq_base"));
     }
+    if (keys_.is_gguf()) {  // longrope is told by its tensors, and by these keys without a type
+      TRY_ASSIGN(rope.attention_factor, positive("", "rope.scaling.attn_factor", 1.0f));
+      TRY(read_original_context(rope));
+    }
     TRY_ASSIGN(const std::string type, scaling_type());
     if (type == "default" || type == "none") return ok_status();
     if (type == "linear") return read_linear(rope);
@@ -162,7 +166,7 @@ class RopeReader {
     const auto magnitude = [&](float scale) {
       return rope.factor <= 1.0f ? 1.0f : 0.1f * scale * std::log(rope.factor) + 1.0f;
     };
-    rope.attention_factor = magnitude(1.0f);
+    rope.attention_factor *= magnitude(1.0f);
     TRY_ASSIGN(const float mscale, keys_.number({"", json("mscale")}, 0.0f));
     TRY_ASSIGN(const float mscale_all, keys_.number({"", json("mscale_all_dim")}, 0.0f));
     if (mscale > 0.0f && mscale_all > 0.0f) {
@@ -181,10 +185,7 @@ class RopeReader {
   Status read_long(RopeConfig& rope) {
     rope.scaling = Scaling::kLongRope;
     TRY(read_original_context(rope));
-    if (keys_.is_gguf()) {  // the factors are tensors
-      TRY_ASSIGN(rope.attention_factor, positive("", "rope.scaling.attn_factor", 1.0f));
-      return ok_status();
-    }
+    if (keys_.is_gguf()) return ok_status();  // the factors are tensors
     const size_t pairs = config_.rotary / 2;
     TRY_ASSIGN(rope.short_factors, keys_.numbers({"", json("short_factor")}, pairs));
     TRY_ASSIGN(rope.long_factors, keys_.numbers({"", json("long_factor")}, pairs));
@@ -215,7 +216,7 @@ class RopeReader {
 
 Status read_rotary(const ConfigKeys& keys, ModelConfig& config) {
   const size_t head = config.head_dim;
-  if (config.rotary == 0) config.rotary = head;
+  config.rotary = static_cast<size_t>(static_cast<float>(head) * config.rotary_part);
   if (keys.is_gguf()) {
     TRY_ASSIGN(config.rotary, keys.size({"rope.dimension_count", ""}, head, config.rotary));
   } else {

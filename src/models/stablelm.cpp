@@ -12,6 +12,7 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
   defaults.norm = NormKind::kLayer;
   defaults.norm_bias = true;
   defaults.norm_epsilon = 1e-5f;
+  defaults.rotary_part = 0.25f;
   TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   TRY_ASSIGN(c.qkv_bias, read_bias(keys, "use_qkv_bias", false));
   TRY_ASSIGN(c.parallel, keys.flag({"use_parallel_residual", "use_parallel_residual"}, false));
