@@ -42,6 +42,11 @@ Status read_heads(const ConfigKeys& keys, ModelConfig& config) {
   TRY_ASSIGN(config.head_dim, keys.size(kHeadDim, kHeadDimMax, config.hidden / config.heads));
   TRY_ASSIGN(config.value_dim,
              keys.size({"attention.value_length", ""}, kHeadDimMax, config.head_dim));
+  if (config.value_dim > config.head_dim) {
+    return unsupported(keys.path() + ": values of " + std::to_string(config.value_dim) +
+                       " elements a head are not supported beside keys of " +
+                       std::to_string(config.head_dim) + "; they must not be larger");
+  }
   if (config.head_dim <= kHeadDimMax) return ok_status();
   return unsupported(keys.path() + ": a head size of " + std::to_string(config.head_dim) +
                      " is not supported; it must be at most " + std::to_string(kHeadDimMax));

@@ -21,8 +21,8 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
   c.output_bias = c.qkv_bias;
   TRY_ASSIGN(c.mlp_bias, read_bias(keys, "mlp_bias", false));
   if (keys.is_gguf() && keys.has({"expert_count", ""})) {
-    TRY_ASSIGN(const float experts, keys.number({"expert_count", ""}));
-    if (experts != 0.0f) TRY(read_mixtral_experts(keys, c));  // Mixtral
+    TRY_ASSIGN(const size_t experts, keys.count({"expert_count", ""}, kExpertsMax));
+    if (experts > 0) TRY(read_mixtral_experts(keys, c));  // Mixtral
   }
   return c;
 }

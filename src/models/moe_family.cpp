@@ -1,7 +1,5 @@
 #include "models/moe_family.h"
 
-#include <cmath>
-
 namespace kvikk {
 
 namespace {
@@ -61,11 +59,8 @@ Status check(const ConfigKeys& keys, const MoeConfig& m) {
 }  // namespace
 
 Result<size_t> read_count(const ConfigKeys& keys, Key key, size_t max, size_t fallback) {
-  TRY_ASSIGN(const float value, keys.number(key, static_cast<float>(fallback)));
-  if (value >= 0.0f && value <= static_cast<float>(max) && value == std::floor(value)) {
-    return static_cast<size_t>(value);
-  }
-  return keys.wrong(key, std::to_string(value), "a count up to " + std::to_string(max));
+  if (!keys.has(key)) return fallback;
+  return keys.count(key, max);
 }
 
 Status read_moe(const ConfigKeys& keys, ModelConfig& c) {
