@@ -133,9 +133,11 @@ Status BenchSession::decode_step(std::vector<Row>& rows) {
   }
   Model& model = engine_.model();
   model.forward(engine_.compute(), batch_);
-  for (size_t first = 0; first < rows.size(); first += Model::kLogitsRowsMax) {
-    const size_t count = std::min(Model::kLogitsRowsMax, rows.size() - first);
-    const std::span<const float> logits = model.logits(engine_.compute(), first, count);
+  for (size_t first = 0; first < rows.size(); first += kLogitsRowsMax) {
+    const size_t count = std::min(kLogitsRowsMax, rows.size() - first);
+    // As many logits as the default options look at.
+    const auto top = static_cast<size_t>(SamplingOptions{}.top_k);
+    const std::span<const float> logits = model.logits(engine_.compute(), first, count, top);
     for (size_t i = 0; i < count; ++i) {
       const auto row = logits.subspan(i * model.logits_stride(), model.config().vocabulary);
       rows[first + i].next =

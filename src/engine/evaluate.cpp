@@ -231,8 +231,8 @@ Result<KlReport> evaluate_kl(Engine& base, Engine& test, std::span<const TokenId
       const size_t count = std::min(rows_max, context - 1 - first);
       TRY(base_feeder.feed(text.subspan(first, count), all_rows(count)));
       TRY(test_feeder.feed(text.subspan(first, count), all_rows(count)));
-      for (size_t i = 0; i < count; i += Model::kLogitsRowsMax) {
-        const size_t block = std::min(Model::kLogitsRowsMax, count - i);
+      for (size_t i = 0; i < count; i += kLogitsRowsMax) {
+        const size_t block = std::min(kLogitsRowsMax, count - i);
         const LogitsRows p(base, i, block);
         const LogitsRows q(test, i, block);
         const size_t at = distances.size();
@@ -261,8 +261,8 @@ Result<PerplexityReport> evaluate_perplexity(
     for (size_t first = 0; first + 1 < context; first += rows_max) {
       const size_t count = std::min(rows_max, context - 1 - first);
       TRY(feeder.feed(text.subspan(first, count), all_rows(count)));
-      for (size_t i = 0; i < count; i += Model::kLogitsRowsMax) {
-        const size_t block = std::min(Model::kLogitsRowsMax, count - i);
+      for (size_t i = 0; i < count; i += kLogitsRowsMax) {
+        const size_t block = std::min(kLogitsRowsMax, count - i);
         const LogitsRows rows(engine, i, block);
         const size_t at = nll.size();
         nll.resize(at + block);

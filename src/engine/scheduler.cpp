@@ -139,9 +139,14 @@ void Scheduler::plan() {
 
 void Scheduler::sample_outputs() {
   const size_t outputs = output_sequences_.size();
-  for (size_t first = 0; first < outputs; first += Model::kLogitsRowsMax) {
-    const size_t count = std::min(Model::kLogitsRowsMax, outputs - first);
-    const std::span<const float> logits = model_.logits(compute_, first, count);
+  for (size_t first = 0; first < outputs; first += kLogitsRowsMax) {
+    const size_t count = std::min(kLogitsRowsMax, outputs - first);
+    size_t top = 1;  // what the rows look at; all logits when one of them may look at all
+    for (size_t i = 0; i < count && top > 0; ++i) {
+      const size_t needed = output_sequences_[first + i]->sampler.top_needed();
+      top = needed == 0 ? 0 : std::max(top, needed);
+    }
+    const std::span<const float> logits = model_.logits(compute_, first, count, top);
     for (size_t i = 0; i < count; ++i) {
       Sequence& sequence = *output_sequences_[first + i];
       const auto row = logits.subspan(i * model_.logits_stride(), model_.config().vocabulary);

@@ -140,6 +140,7 @@ void Model::forward(Compute& compute, const Batch& batch) {
 
 void Model::embed(Compute& compute, const Batch& batch) {
   const size_t hidden = config_.hidden;
+  compute.pool().label("embedding");
   compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
     float* x = x_.as<float>() + r * hidden;
     read_row(*weights_.embedding, static_cast<size_t>(batch.tokens[r]), x);
@@ -154,6 +155,7 @@ void Model::embed(Compute& compute, const Batch& batch) {
 void Model::fill_rope_tables(Compute& compute, const Batch& batch) {
   const size_t half = config_.rotary / 2;
   const size_t kinds = config_.window > 0 ? 2 : 1;
+  compute.pool().label("rotation tables");
   compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
     float* table = rope_tables_.as<float>() + r * 4 * half;
     const float* frequencies = inverse_freq_.as<float>();
@@ -202,6 +204,7 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   const bool quantize = w.mla != nullptr
                             ? w.mla->reads_quantized()
                             : q.quantized() || w.k.matrix.quantized() || w.v.matrix.quantized();
+  compute.pool().label("attention norm");
   compute.pool().parallel_for(rows, [&](size_t r, int) {
     if (layer > 0) join_layer(kernels, layer - 1, r);
     normalize(kernels, c, w.attention_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
@@ -216,7 +219,9 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
       {&w.k.matrix, k_.as<float>(), padded(w.k.matrix.outputs)},
       {&w.v.matrix, v_.as<float>(), padded(w.v.matrix.outputs)},
   };
+  compute.pool().label("q, k, v");
   matmul(compute, in_, products);
+  compute.pool().label("rotate and store");
   rotate_and_store(compute, batch, layer);
 
   in_.shape(rows, c.heads * c.value_dim);
@@ -241,7 +246,9 @@ void Model::attend(Compute& compute, const Batch& batch, size_t layer, const flo
   attend.out_stride = out_stride;
   attend.softcap = config_.attention_softcap;
   attend.sinks = sinks.empty() ? nullptr : sinks.data();
+  compute.pool().label("attention");
   attention_->run(compute, batch.spans, attend);
+  compute.pool().label("attention output");
 }
 
 // See mla.h.
@@ -332,6 +339,7 @@ void Model::mlp_block(Compute& compute, size_t layer) {
   const bool quantize = w.moe != nullptr
                             ? MoeBlock::reads_quantized(*w.moe)
                             : w.up.matrix.quantized() || (c.gated_mlp && w.gate.matrix.quantized());
+  compute.pool().label("mlp norm");
   compute.pool().parallel_for(rows, [&](size_t r, int) {
     if (!c.parallel) join_attention(kernels, layer, r);
     normalize(kernels, c, w.mlp_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
@@ -345,8 +353,10 @@ void Model::mlp_block(Compute& compute, size_t layer) {
   const size_t stride = padded(c.feed_forward);
   const Product products[] = {{&w.up.matrix, up_.as<float>(), stride},
                               {&w.gate.matrix, gate_.as<float>(), stride}};
+  compute.pool().label("gate, up");
   matmul(compute, in_, std::span(products).first(c.gated_mlp ? 2 : 1));
   in_.shape(rows, c.feed_forward);
+  compute.pool().label("activation");
   compute.pool().parallel_for(rows, [&](size_t r, int) {
     float* gate = gate_.as<float>() + r * stride;
     float* up = up_.as<float>() + r * stride;
@@ -360,12 +370,14 @@ void Model::mlp_block(Compute& compute, size_t layer) {
     if (w.down.matrix.quantized()) in_.quantize(kernels, r);
   });
   const Product product = {&w.down.matrix, out.as<float>(), padded(c.hidden)};
+  compute.pool().label("down");
   matmul(compute, in_, {&product, 1});
 }
 
 void Model::gather_outputs(Compute& compute, const Batch& batch) {
   const ModelConfig& c = config_;
   const Kernels& kernels = compute.kernels();
+  compute.pool().label("output norm");
   compute.pool().parallel_for(batch.output_rows.size(), [&](size_t i, int) {
     const size_t row = batch.output_rows[i];
     join_layer(kernels, c.layers - 1, row);
@@ -374,7 +386,7 @@ void Model::gather_outputs(Compute& compute, const Batch& batch) {
   });
 }
 
-std::span<const float> Model::logits(Compute& compute, size_t first, size_t count) {
+std::span<const float> Model::logits(Compute& compute, size_t first, size_t count, size_t top) {
   CHECK(count >= 1);
   CHECK(count <= kLogitsRowsMax);
   const Kernels& kernels = compute.kernels();
@@ -385,8 +397,8 @@ std::span<const float> Model::logits(Compute& compute, size_t first, size_t coun
                 config_.hidden * sizeof(float));
     if (head.quantized()) head_in_.quantize(kernels, i);
   }
-  const Product product = {&head, logits_.as<float>(), logits_stride()};
-  matmul(compute, head_in_, {&product, 1});
+  compute.pool().label("head");
+  weights_.output.run(compute, head_in_, top, logits_.as<float>(), logits_stride());
   const std::span<float> all(logits_.as<float>(), count * logits_stride());
   for (size_t i = 0; i < count; ++i) {
     add_vector(kernels, weights_.head.bias, all.data() + i * logits_stride());
@@ -394,6 +406,7 @@ std::span<const float> Model::logits(Compute& compute, size_t first, size_t coun
   scale_row(config_.logit_scale, all.size(), all.data());
   if (config_.logit_softcap > 0.0f) {
     for (float& logit : all) {
+      if (std::isinf(logit)) continue;  // left out
       logit = config_.logit_softcap * std::tanh(logit / config_.logit_softcap);
     }
   }

@@ -176,6 +176,7 @@ Status load_head(TensorLoader& loader, const ModelConfig& c, ModelWeights& weigh
   const std::string name =
       weights.tied ? std::string(c.names.embedding) + ".weight" : std::string(head);
   TRY(loader.table_matrix(name, c.vocabulary, c.hidden, weights.head.matrix));
+  weights.head_tensor = loader.lookup(name);
   return load_bias(loader, c.names.head, RowChoice::all(c.vocabulary), c.vocabulary, c.head_bias,
                    weights.head.bias);
 }
@@ -248,6 +249,11 @@ Result<ModelWeights> load_weights(const TensorSource& source, ModelConfig& confi
   if (weights.positions != nullptr) TRY(loader.validate(pool, *weights.positions));
   if (!weights.tied) TRY(loader.validate(pool, *weights.embedding));
   TRY(loader.pack(pool, weights.memory));
+  // The top of the product alone is not the top once biases are added.
+  const bool two_stages = weights.head.bias.empty() && config.logit_scale > 0.0f;
+  const StoredTensor* rows = two_stages ? weights.head_tensor : nullptr;
+  TRY_ASSIGN(weights.output, OutputHead::create(weights.head.matrix, rows, pool, kLogitsRowsMax));
+  source.drop(*weights.head_tensor);
   return weights;
 }
 

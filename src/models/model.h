@@ -14,6 +14,7 @@
 #include "models/config.h"
 #include "models/mla.h"
 #include "models/moe.h"
+#include "models/output_head.h"
 #include "models/row_ops.h"
 #include "models/tensor_loader.h"
 #include "tensor/matrix.h"
@@ -39,9 +40,11 @@ struct LayerWeights {
 
 struct ModelWeights {
   std::vector<LayerWeights> layers;
-  NormWeights output_norm;                  // [hidden]
-  Linear head;                              // [vocabulary, hidden]
-  bool tied = false;                        // the head is the embedding
+  NormWeights output_norm;  // [hidden]
+  Linear head;              // [vocabulary, hidden]
+  OutputHead output;        // the product with it
+  bool tied = false;        // the head is the embedding
+  const StoredTensor* head_tensor = nullptr;
   const StoredTensor* embedding = nullptr;  // read row by row from the file, as it is
   const StoredTensor* positions = nullptr;  // the same for learned positions, or null
   Buffer memory;                            // all matrices
@@ -57,6 +60,9 @@ Result<ModelWeights> load_weights(const TensorSource& source, ModelConfig& confi
 
 // The same checks without the weights: reads the small tensors only.
 Status check_weights(const TensorSource& source, ModelConfig& config);
+
+// Rows of one call of Model::logits.
+inline constexpr size_t kLogitsRowsMax = 16;
 
 // The rows of one step. Row i is token i of `tokens`; spans cover the rows in order.
 struct Batch {
@@ -93,10 +99,10 @@ class Model {
 
   // Logits of `count` output rows of the last forward, from output row `first`: [count, vocabulary
   // rounded up to 16] in a buffer of this model, valid until the next call. count <=
-  // logits_rows_max.
-  std::span<const float> logits(Compute& compute, size_t first, size_t count);
+  // logits_rows_max. top: how many of the largest of each row the caller looks at (Sampler::
+  // top_needed()); others may be -infinity, which is faster. 0: all are there.
+  std::span<const float> logits(Compute& compute, size_t first, size_t count, size_t top = 0);
   size_t logits_stride() const { return weights_.head.matrix.panel_count() * kPanelRows; }
-  inline static constexpr size_t kLogitsRowsMax = 16;
 
  private:
   Model(ModelConfig config, ModelWeights weights)

@@ -28,6 +28,14 @@ Result<Sampler> Sampler::create(const SamplingOptions& options, size_t vocabular
     auto& stage = def.stage == RuleStage::kAdjust ? sampler.adjust_ : sampler.filter_;
     stage.push_back(std::move(rule));
   }
+  // Rules before top_k look at all logits, those after it at what it left.
+  if (sampler.adjust_.empty() && !sampler.logprobs_) {
+    if (options.temperature == 0) {
+      sampler.top_needed_ = 1;
+    } else if (options.top_k > 0 && options.top_n_sigma == 0) {
+      sampler.top_needed_ = static_cast<size_t>(options.top_k);
+    }
+  }
   return sampler;
 }
 

@@ -48,6 +48,10 @@ class Sampler {
   Status narrow(std::span<const float> logits, std::span<const TokenId> history, uint64_t position,
                 SamplerWorkspace& workspace) const;
 
+  // How many of the largest logits (ties included) decide what is drawn, whatever the others are;
+  // 0 where all may matter.
+  size_t top_needed() const { return top_needed_; }
+
   uint64_t seed() const { return seed_; }
   double temperature() const { return temperature_; }
 
@@ -59,6 +63,7 @@ class Sampler {
   double temperature_ = 0;
   bool logprobs_ = false;
   size_t top_logprobs_ = 0;
+  size_t top_needed_ = 0;
   std::vector<std::unique_ptr<LogitsRule>> adjust_, filter_;
 };
 

@@ -24,6 +24,33 @@ size_t task_panels(const Matrix& matrix, size_t rows, int threads) {
   return std::max(kStreams, round_up(bytes / matrix.panel_bytes(), kStreams));
 }
 
+// Panels [begin, end) of a product on this thread.
+void multiply(Compute& compute, const Activations& x, const Product& product, size_t begin,
+              size_t end, int thread) {
+  const Matrix& matrix = *product.matrix;
+  MatmulArgs args;
+  args.panels = matrix.panels;
+  args.panel_bytes = matrix.panel_bytes();
+  args.panel_begin = begin;
+  args.panel_end = end;
+  args.k = matrix.inputs;
+  args.rows = x.rows();
+  args.quantized = x.quantized();
+  args.x = x.floats();
+  args.x_stride = x.k();
+  args.y = product.y;
+  args.y_stride = product.y_stride;
+  args.scratch = compute.scratch(thread);
+  compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
+}
+
+void count_work(Compute& compute, const Matrix& matrix, size_t rows, size_t panels) {
+  Work& work = compute.work();
+  const uint64_t operations = 2 * uint64_t{rows} * panels * kPanelRows * matrix.inputs;
+  work.bytes += panels * matrix.panel_bytes();
+  (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
+}
+
 }  // namespace
 
 size_t Matrix::panel_bytes() const {
@@ -77,29 +104,43 @@ void matmul(Compute& compute, const Activations& x, std::span<const Product> pro
     CHECK(products[i].y_stride >= matrix.panel_count() * kPanelRows || x.rows() == 1);
     chunk[i] = task_panels(matrix, x.rows(), compute.pool().size());
     first_task[i + 1] = first_task[i] + (matrix.panel_count() + chunk[i] - 1) / chunk[i];
-    Work& work = compute.work();
-    const uint64_t operations = 2 * uint64_t{x.rows()} * matrix.outputs * matrix.inputs;
-    work.bytes += matrix.bytes();
-    (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
+    count_work(compute, matrix, x.rows(), matrix.panel_count());
   }
   compute.pool().parallel_for(first_task[products.size()], [&](size_t task, int thread) {
     size_t i = 0;
     while (task >= first_task[i + 1]) ++i;
-    const Matrix& matrix = *products[i].matrix;
-    MatmulArgs args;
-    args.panels = matrix.panels;
-    args.panel_bytes = matrix.panel_bytes();
-    args.panel_begin = (task - first_task[i]) * chunk[i];
-    args.panel_end = std::min(args.panel_begin + chunk[i], matrix.panel_count());
-    args.k = matrix.inputs;
-    args.rows = x.rows();
-    args.quantized = x.quantized();
-    args.x = x.floats();
-    args.x_stride = x.k();
-    args.y = products[i].y;
-    args.y_stride = products[i].y_stride;
-    args.scratch = compute.scratch(thread);
-    compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
+    const size_t begin = (task - first_task[i]) * chunk[i];
+    const size_t end = std::min(begin + chunk[i], products[i].matrix->panel_count());
+    multiply(compute, x, products[i], begin, end, thread);
+  });
+}
+
+void matmul_panels(Compute& compute, const Activations& x, const Product& product,
+                   std::span<const PanelTask> tasks, float other) {
+  constexpr size_t kPanelsPerTask = 64;
+  const Matrix& matrix = *product.matrix;
+  CHECK(matrix.inputs == x.k());
+  CHECK(tasks.size() == matrix.panel_count());
+  CHECK(product.y_stride >= matrix.panel_count() * kPanelRows);
+  const auto count = std::count(tasks.begin(), tasks.end(), PanelTask::kCompute);
+  count_work(compute, matrix, x.rows(), static_cast<size_t>(count));
+  const size_t pieces = (tasks.size() + kPanelsPerTask - 1) / kPanelsPerTask;
+  compute.pool().parallel_for(pieces, [&](size_t piece, int thread) {
+    const size_t end = std::min((piece + 1) * kPanelsPerTask, tasks.size());
+    for (size_t panel = piece * kPanelsPerTask; panel < end;) {
+      const PanelTask task = tasks[panel];
+      size_t next = panel + 1;
+      while (next < end && tasks[next] == task) ++next;
+      if (task == PanelTask::kCompute) {
+        multiply(compute, x, product, panel, next, thread);
+      } else if (task == PanelTask::kFill) {
+        for (size_t r = 0; r < x.rows(); ++r) {
+          float* y = product.y + r * product.y_stride;
+          std::fill(y + panel * kPanelRows, y + next * kPanelRows, other);
+        }
+      }
+      panel = next;
+    }
   });
 }
 

@@ -96,4 +96,12 @@ struct Product {
 // y = x W^T for several matrices over the same activations, in one parallel phase.
 void matmul(Compute& compute, const Activations& x, std::span<const Product> products);
 
+// What becomes of the 16 outputs of a panel.
+enum class PanelTask : uint8_t { kKeep, kCompute, kFill };
+
+// The same for some panels of one matrix, bit for bit as above. `tasks`: [panel_count]; y is kept
+// as it is, computed, or filled with `other`.
+void matmul_panels(Compute& compute, const Activations& x, const Product& product,
+                   std::span<const PanelTask> tasks, float other = 0.0f);
+
 }  // namespace kvikk

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -378,6 +380,29 @@ TEST(Sampler, NoTokenAllowedIsAnError) {
   ASSERT_FALSE(sampled.ok());
   EXPECT_NE(sampled.status().message().find("no token may follow at position 4"),
             std::string::npos);
+}
+
+TEST(Sampler, SaysHowManyLogitsItLooksAt) {
+  const auto needed = [](const std::function<void(SamplingOptions&)>& change) {
+    SamplingOptions options;
+    change(options);
+    return Sampler::create(options, 1000).value().top_needed();
+  };
+  EXPECT_EQ(needed([](SamplingOptions&) {}), 40u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.temperature = 0; }), 1u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.top_k = 7; }), 7u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.top_k = 0; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.top_k = -1; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.top_n_sigma = 1; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.logprobs = true; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.top_logprobs = 2; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.logit_bias = {{5, 1.0f}}; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) { o.presence_penalty = 1; }), 0u);
+  EXPECT_EQ(needed([](SamplingOptions& o) {
+              o.temperature = 0;
+              o.repetition_penalty = 1.1f;
+            }),
+            0u);
 }
 
 }  // namespace
