@@ -50,6 +50,7 @@ Result<Completion> stream_answer(Shell& shell, Engine& engine, Request request, 
   Partial partial;
   partial.completion.reason = FinishReason::kCancelled;
   partial.completion.prompt_tokens = request.tokens.size();
+  partial.completion.seed = request.sampling.seed;
   Status output;
   request.on_chunk = [&](const Chunk& chunk) {
     if (output.ok() && !quiet) output = shell.print_model_text(chunk.text);
@@ -87,6 +88,7 @@ nlohmann::ordered_json answer_json(const Completion& c) {
       {"text", c.text},
       {"finish_reason", finish_reason_name(c.reason)},
       {"tokens", c.tokens},
+      {"seed", c.seed},
       {"prompt_tokens", c.prompt_tokens},
       {"cached_tokens", c.cached_tokens},
       {"completion_tokens", c.tokens.size()},

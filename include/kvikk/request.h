@@ -45,6 +45,7 @@ struct Completion {
   std::string error;  // when kFailed
   size_t prompt_tokens = 0;
   size_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int64_t seed = 0;          // that was drawn with: the request's, or the fresh one it got
   Timing timing;
 };
 

@@ -211,6 +211,7 @@ Result<RequestId> Engine::submit(Request request) {
   if (tokens != nullptr) sequence->detokenizer.emplace(*tokens);
   sequence->stop_matcher = StopMatcher(request.stop);
   sequence->submitted = Sequence::Clock::now();
+  sequence->completion.seed = static_cast<int64_t>(sequence->sampler.seed());
   sequence->request = std::move(request);
   const RequestId id = sequence->id;
   TRY(scheduler_->admit(std::move(sequence)));

@@ -54,6 +54,9 @@ class Answer(ProgramTest):
                    for s in (7, 7, 8)]
         self.assertEqual(answers[0], answers[1])
         self.assertNotEqual(answers[0], answers[2])
+        first = self.run_json("hi", "--max-tokens", 20, *ENDLESS)
+        again = self.run_json("hi", "--max-tokens", 20, "--seed", first["seed"], *ENDLESS)
+        self.assertEqual(first["tokens"], again["tokens"], "the seed that it took is reported")
         greedy = [self.run_json("hi", "--max-tokens", 9, "--temperature", 0, "--seed", s)["tokens"]
                   for s in (7, 8)]
         self.assertEqual(greedy[0], greedy[1])
