@@ -224,7 +224,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   command.add_short("model", 'm');
   command.add(plan);
   command.add(output);
-  command.add(engine_options, {"threads", "chunk", "kv", "cpu_level"});
+  command.add(engine_options, {"threads", "chunk", "kv", "weights", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(size_engine(plan, engine_options));

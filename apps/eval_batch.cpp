@@ -135,7 +135,7 @@ Status verb_eval_batch(Shell& shell, Arguments arguments) {
   command.add_short("model", 'm');
   command.add(options);
   command.add(sampling, {"temperature", "seed"});
-  command.add(engine_options, {"threads", "context", "kv"});
+  command.add(engine_options, {"threads", "context", "kv", "weights"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   if (options.requests.empty()) return invalid_argument("--requests FILE.jsonl is missing");

@@ -148,7 +148,7 @@ Status verb_eval_ppl(Shell& shell, Arguments arguments) {
   command.add(model, {"model"});
   command.add_short("model", 'm');
   command.add(options);
-  command.add(engine_options, {"threads", "exact", "kv", "cpu_level"});
+  command.add(engine_options, {"threads", "exact", "kv", "weights", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(check_text_options(options, engine_options));
@@ -189,7 +189,7 @@ Status verb_eval_kl(Shell& shell, Arguments arguments) {
   command.add_short("model", 'm');
   command.add(options);
   command.add(against);
-  command.add(test_options, {"threads", "exact", "kv", "cpu_level"});
+  command.add(test_options, {"threads", "exact", "kv", "weights", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(check_text_options(options, test_options));

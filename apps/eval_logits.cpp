@@ -97,7 +97,7 @@ Status verb_eval_logits(Shell& shell, Arguments arguments) {
   command.add(model, {"model"});
   command.add_short("model", 'm');
   command.add(options);
-  command.add(engine_options, {"threads", "chunk", "exact", "kv", "cpu_level"});
+  command.add(engine_options, {"threads", "chunk", "exact", "kv", "weights", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   if (options.tokens.empty()) return invalid_argument("--tokens FILE.json is missing");

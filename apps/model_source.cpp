@@ -102,6 +102,11 @@ Status check_engine_options(const EngineOptions& options) {
                             known);
   };
   TRY(one_of("kv", options.kv, kKvNames));
+  TRY(one_of("weights", options.weights, kWeightsNames));
+  if (options.exact && !options.weights.empty()) {
+    return invalid_argument("weights '" + options.weights +
+                            "' are rounded; with exact they are as stored: leave one out");
+  }
   return one_of("cpu_level", options.cpu_level, kCpuLevelNames);
 }
 
@@ -112,9 +117,11 @@ Result<LoadedEngine> load_engine(Shell& shell, const std::string& path,
   TRY_ASSIGN(ModelFile file, ModelFile::open(path));
   LoadedEngine loaded;
   loaded.path = path;
+  EngineOptions with_cache = options;
+  if (with_cache.cache_dir.empty()) with_cache.cache_dir = default_models_dir();
   Progress progress(shell, "loading " + path.substr(path.rfind('/') + 1), true);
   TRY_ASSIGN(loaded.engine,
-             Engine::load(std::move(file), options, [&progress](const LoadProgress& now) {
+             Engine::load(std::move(file), with_cache, [&progress](const LoadProgress& now) {
                progress.show(now.done_bytes, now.total_bytes);
              }));
   loaded.load_seconds =
@@ -127,7 +134,9 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,
                                  const EngineOptions& options) {
   TRY(check_engine_options(options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  return load_engine(shell, path, options);
+  EngineOptions with_cache = options;
+  with_cache.cache_dir = model.dir.directory();
+  return load_engine(shell, path, with_cache);
 }
 
 }  // namespace kvikk

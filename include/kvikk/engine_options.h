@@ -9,8 +9,9 @@
 
 namespace kvikk {
 
-// The values of kv and cpu_level.
+// The values of kv, weights and cpu_level.
 inline constexpr std::array<std::string_view, 2> kKvNames = {"bf16", "f32"};
+inline constexpr std::array<std::string_view, 3> kWeightsNames = {"q8_0", "q4_0", "q4_k"};
 inline constexpr std::array<std::string_view, 4> kCpuLevelNames = {"scalar", "avx2", "avx512",
                                                                    "amx"};
 
@@ -23,7 +24,11 @@ struct EngineOptions {
   int32_t kv_memory_mib = 0;
   bool exact = false;
   std::string kv;         // "bf16", "f32"; empty: bf16, with exact f32
+  std::string weights;    // "q8_0", "q4_0", "q4_k": float weights are quantized; empty: as stored
   std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here
+  // Where weights that were quantized at load are kept for the next time; empty: nowhere. Not an
+  // option of its own: the models' folder.
+  std::string cache_dir;
 
   template <class V>
   void visit(V&& v) {
@@ -44,6 +49,8 @@ struct EngineOptions {
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
     v(o.kv, "kv", 0, 32, "encoding of the cache: bf16 or f32; default bf16, f32 with --exact");
+    v(o.weights, "weights", 0, 32,
+      "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
     v(o.cpu_level, "cpu_level", 0, 32,
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/check.h"
+#include "weights/block_quantizer.h"
 
 namespace kvikk {
 
@@ -126,6 +127,8 @@ Result<std::unique_ptr<Engine>> Engine::load(
                                                tile_rows, config.head_dim));
   LoadOptions load_options;
   load_options.exact = o.exact;
+  load_options.weights = quantized_type(o.weights);
+  load_options.cache_dir = o.cache_dir;
   if (progress) {
     load_options.progress = [&](uint64_t done, uint64_t total) { progress({done, total}); };
   }

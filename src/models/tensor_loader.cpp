@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "weights/block_quantizer.h"
 #include "weights/pack.h"
+#include "weights/panel_cache.h"
 #include "weights/tensor_rows.h"
 
 namespace kvikk {
@@ -101,7 +103,8 @@ Status TensorLoader::matrix(const std::string& name, const RowChoice& rows, size
 
 Status TensorLoader::table_matrix(const std::string& name, size_t outputs, size_t inputs,
                                   Matrix& out) {
-  return add(name, {inputs, outputs}, {nullptr, RowChoice::all(outputs), false, &out}, outputs);
+  return add(name, {inputs, outputs}, {nullptr, RowChoice::all(outputs), false, &out, true},
+             outputs);
 }
 
 Status TensorLoader::float_matrix(const std::string& name, const RowChoice& rows, size_t outputs,
@@ -178,15 +181,39 @@ Status TensorLoader::add(const std::string& name, const std::vector<uint64_t>& s
     return unsupported(source_.path() + ": tensor '" + job.tensor->name + "' of type " + type.name +
                        " is stored by columns; only F32, F16 and BF16 can be");
   }
-  job.matrix->format = panel_format_of(packed_type(job));
   job.matrix->outputs = outputs;
   job.matrix->inputs = static_cast<size_t>(shape[job.transposed ? 1 : 0]);
+  job.matrix->format = panel_format_of(packed_type(job));
   jobs_.push_back(job);
   return ok_status();
 }
 
 DType TensorLoader::packed_type(const Job& job) const {
-  return options_.exact || job.float32 ? DType::kF32 : stored_row_type(*job.tensor);
+  if (options_.exact || job.float32) return DType::kF32;
+  const DType stored = stored_row_type(*job.tensor);
+  const bool is_float = dtype_info(stored).block_elements == 1;
+  if (!options_.weights || !is_float) return stored;
+  // The head has a say in every token: 8 bit where the others have 4.
+  const DType wanted = job.table ? DType::kQ8_0 : *options_.weights;
+  return fitting_type(wanted, job.matrix->inputs).value_or(stored);
+}
+
+bool TensorLoader::is_quantized(const Job& job) const {
+  return packed_type(job) != stored_row_type(*job.tensor) && !options_.exact && !job.float32;
+}
+
+std::string TensorLoader::recipe() const {
+  std::string text;
+  for (const Job& job : jobs_) {
+    const RowChoice& rows = job.rows;
+    text += job.tensor->name + " " + dtype_info(packed_type(job)).name;
+    for (const size_t n : {rows.tensor_rows, rows.first, rows.block, rows.stride, job.first_row,
+                           job.matrix->outputs, job.matrix->inputs}) {
+      text += " " + std::to_string(n);
+    }
+    text += std::string(job.transposed ? " transposed" : "") + (job.turned ? " turned\n" : "\n");
+  }
+  return text;
 }
 
 void TensorLoader::ignore(const std::string& name) {
@@ -235,6 +262,20 @@ Status TensorLoader::pack(ThreadPool& pool, Buffer& memory) {
   std::map<const StoredTensor*, size_t> jobs_left;  // a tensor may hold several matrices
   for (const Job& job : jobs_) ++jobs_left[job.tensor];
   TRY_ASSIGN(memory, Buffer::allocate(total));
+  std::string key;
+  if (!options_.cache_dir.empty() &&
+      std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return is_quantized(job); })) {
+    key = panel_cache_key(source_, recipe());
+    const std::string path = panel_cache_path(options_.cache_dir, key);
+    if (read_panel_cache(path, key, {memory.data(), total}, pool).ok()) {
+      size_t panels = 0;
+      for (const Job& job : jobs_) {
+        job.matrix->panels = memory.data() + align(panels);
+        panels = align(panels) + job.matrix->bytes();
+      }
+      return ok_status();
+    }
+  }
   size_t at = 0;
   uint64_t done = 0;
   for (const Job& job : jobs_) {
@@ -244,6 +285,10 @@ Status TensorLoader::pack(ThreadPool& pool, Buffer& memory) {
     if (--jobs_left[job.tensor] == 0) source_.drop(*job.tensor);
     done += bytes_of(job);
     if (options_.progress) options_.progress(done, file_bytes);
+  }
+  if (!key.empty()) {  // without it (a full disk, no right to write) the model runs as well
+    (void)write_panel_cache(panel_cache_path(options_.cache_dir, key), key, {memory.data(), total},
+                            pool);
   }
   return ok_status();
 }

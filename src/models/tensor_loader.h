@@ -3,6 +3,7 @@
 // remembers which were used, and packs matrices into the panels that kernels read.
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,10 @@ namespace kvikk {
 
 struct LoadOptions {
   bool exact = false;  // weights as float32
+  // Float matrices are quantized to this (block_quantizer.h), or as near as their size allows; the
+  // result is kept in the models' folder `cache_dir`, if it has a name.
+  std::optional<DType> weights;
+  std::string cache_dir;
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
 };
 
@@ -95,6 +100,7 @@ class TensorLoader {
     RowChoice rows;
     bool transposed;
     Matrix* matrix;
+    bool table = false;    // of the vocabulary
     size_t first_row = 0;  // of the tensor; all others count from there
     bool float32 = false;  // packed as float32
     bool turned = false;   // the matrix's inputs are rows of the tensor
@@ -103,6 +109,9 @@ class TensorLoader {
   Status add(const std::string& name, const std::vector<uint64_t>& shape, Job job, size_t outputs);
   Status pack_matrix(ThreadPool& pool, const Job& job, uint8_t* panels);
   DType packed_type(const Job& job) const;
+  bool is_quantized(const Job& job) const;
+  // What the packed memory is made of, for the key of its cache.
+  std::string recipe() const;
   static bool pack_turned_panel(const Job& job, size_t panel, uint8_t* target);
   bool pack_one_panel(const Job& job, size_t panel, uint8_t* target) const;
 
