@@ -8,7 +8,8 @@ Each NAME/tokenizer.json is trained here on a few sentences by the reference lib
 NAME/goldens.jsonl has one line for each text: `ids` with special tokens read as such, `plain` with
 them as text (left out where the library makes special tokens of plain text), `decoded` from ids
 without special tokens.
-The first line says what the library puts around a text.
+The first line says what the library puts around a text. Beside the folder, sentencepiece/NAME has
+models of that library with its own ids.
 """
 
 import base64
@@ -16,7 +17,9 @@ import io
 import json
 import os
 import random
+import re
 import sys
+import tempfile
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as proto
@@ -375,49 +378,76 @@ def no_bytes_no_fuse():
     )
 
 
+RULES = {
+    "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "\ufb01": "fi",
+    "\uff21": "A", "\uff22": "B", "e\u0301": "\u00e9", "a\u0308": "\u00e4", "\x01": "",
+    "a\u0308\u0323": "\u1ea1\u0308", "\u1100\u1161": "\uac00", "\u1100\u1161\u11a8": "\uac01",
+    "\u212b": "\u00c5", "\u2460": "1", "\u3392": "MHz", "q\u0300": "Q",
+}  # fmt: skip
+
+
+def train_sentencepiece(kind, rules, **more):
+    """The bytes of a model whose normalisation is `rules`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        for source, target in rules.items():
+            codes = [" ".join("%X" % ord(c) for c in text) for text in (source, target)]
+            file.write("\t".join(codes) + "\n")
+        file.flush()
+        normalizer = (
+            {"normalization_rule_tsv": file.name}
+            if rules
+            else {"normalization_rule_name": "identity"}
+        )
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS),
+            model_writer=out,
+            model_type=kind,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **normalizer,
+            **more
+        )
+    return out.getvalue()
+
+
 def charsmap():
     """A compiled normalisation of a few rules, as SentencePiece writes it."""
-    rules = {
-        "\t": " ",
-        "\n": " ",
-        "\r": " ",
-        "\u00a0": " ",
-        "\u3000": " ",
-        "\u200b": "",
-        "\ufb01": "fi",
-        "\uff21": "A",
-        "\uff22": "B",
-        "e\u0301": "\u00e9",
-        "a\u0308": "\u00e4",
-        "a\u0308\u0323": "\u1ea1\u0308",
-        "\u1100\u1161": "\uac00",
-        "\u1100\u1161\u11a8": "\uac01",
-        "\u212b": "\u00c5",
-        "\u2460": "1",
-        "\u3392": "MHz",
-        "\x01": "",
-        "q\u0300": "Q",
-    }
-    path = os.path.join("/tmp" if os.path.isdir("/tmp") else ".", "rules-%d.tsv" % os.getpid())
-    with open(path, "w") as file:
-        for source, target in rules.items():
-            file.write(
-                "%s\t%s\n"
-                % (" ".join("%X" % ord(c) for c in source), " ".join("%X" % ord(c) for c in target))
-            )
-    out = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS),
-        model_writer=out,
-        vocab_size=200,
-        hard_vocab_limit=False,
-        normalization_rule_tsv=path,
-        minloglevel=2,
-    )
-    os.remove(path)
     model = proto.ModelProto()
-    model.ParseFromString(out.getvalue())
+    model.ParseFromString(train_sentencepiece("unigram", RULES, vocab_size=200))
     return model.normalizer_spec.precompiled_charsmap
+
+
+def write_sentencepiece(folder, all_texts):
+    models_of = {
+        "spm-bpe": train_sentencepiece(
+            "bpe",
+            {},
+            vocab_size=600,
+            byte_fallback=True,
+            remove_extra_whitespaces=False,
+            user_defined_symbols=["<|end|>"],
+            character_coverage=0.98,
+        ),
+        "spm-unigram": train_sentencepiece(
+            "unigram", RULES, vocab_size=300, user_defined_symbols=["<|end|>"]
+        ),
+    }
+    for name, data in models_of.items():
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+        with open(os.path.join(folder, name, "tokenizer.model"), "wb") as file:
+            file.write(data)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+        with open(os.path.join(folder, name, "goldens.jsonl"), "w") as file:
+            for text in all_texts:
+                # Here the reference library, which reads whole pipelines, has the last word.
+                if re.search("<\\|end\\|>|[\u2581\u2028\u0300]", text):
+                    continue
+                ids = processor.encode(text)
+                line = {"text": text, "ids": ids}
+                if processor.unk_id() not in ids:
+                    line["decoded"] = processor.decode(ids)
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
 def unigram(normalizer, pre, decoder, byte_fallback=False, special=("<pad>", "</s>", "<unk>")):
@@ -599,6 +629,7 @@ def goldens(tok, all_texts):
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else FOLDER
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    write_sentencepiece(os.path.join(folder, "..", "sentencepiece"), texts(count))
     for name, make in KINDS.items():
         if len(sys.argv) > 3 and name not in sys.argv[3:]:
             continue

@@ -140,8 +140,10 @@ Result<Tokenizer> read_tokenizer(const GgufFile& file) {
 Result<std::optional<Tokenizer>> read_folder_tokenizer(const std::string& folder) {
   TRY_ASSIGN(const TokenizerFiles files, read_tokenizer_files(folder));
   if (files.tokenizer.empty()) {
-    if (!std::filesystem::exists(folder + "/tokenizer.model")) return std::optional<Tokenizer>();
-    return unsupported(folder + "/tokenizer.model: is not supported without a tokenizer.json");
+    TRY_ASSIGN(const std::string model, read_optional_file(folder, "tokenizer.model"));
+    if (model.empty()) return std::optional<Tokenizer>();
+    TRY_ASSIGN(Tokenizer tokenizer, tokenizer_from_sentencepiece(files, model));
+    return std::optional<Tokenizer>(std::move(tokenizer));
   }
   TRY_ASSIGN(Tokenizer tokenizer, tokenizer_from_json(files));
   return std::optional<Tokenizer>(std::move(tokenizer));

@@ -80,10 +80,8 @@ std::string plain_name(std::string_view name) {
 }
 
 template <size_t N>
-CharSet of_ranges(const Range (&ranges)[N]) {
-  CharSet set;
-  for (const Range& range : ranges) set.add(range.first, range.last);
-  return set;
+CharSet of_table(const Range (&ranges)[N]) {
+  return CharSet::of_ranges({std::begin(ranges), std::end(ranges)});
 }
 
 // Long stretches of one category, so that not every character needs a look.
@@ -95,7 +93,7 @@ constexpr Range kUniform[] = {
 };
 
 CharSet of_categories(CategoryMask mask) {
-  CharSet set;
+  std::vector<Range> ranges;
   const Range* uniform = std::begin(kUniform);
   for (char32_t c = 0; c <= CharSet::kLast;) {
     const bool in = (category_bit(c) & mask) != 0;
@@ -105,10 +103,10 @@ CharSet of_categories(CategoryMask mask) {
       const bool skips = uniform != std::end(kUniform) && uniform->first <= end;
       end = skips ? uniform->last + 1 : end + 1;
     }
-    if (in) set.add(c, end - 1);
+    if (in) ranges.push_back({c, end - 1});
     c = end;
   }
-  return set;
+  return CharSet::of_ranges(std::move(ranges));
 }
 
 }  // namespace
@@ -116,10 +114,10 @@ CharSet of_categories(CategoryMask mask) {
 std::optional<CharSet> CharSet::property(std::string_view name) {
   const std::string plain = plain_name(name);
   if (plain == "any") return all();
-  if (plain == "han") return of_ranges(kHan);
-  if (plain == "hiragana") return of_ranges(kHiragana);
-  if (plain == "katakana") return of_ranges(kKatakana);
-  if (plain == "hangul") return of_ranges(kHangul);
+  if (plain == "han") return of_table(kHan);
+  if (plain == "hiragana") return of_table(kHiragana);
+  if (plain == "katakana") return of_table(kKatakana);
+  if (plain == "hangul") return of_table(kHangul);
   if (plain == "word") return word();
   if (plain == "space" || plain == "whitespace") return white_space();
   std::string brief;
@@ -146,7 +144,7 @@ CharSet CharSet::digit() { return of_categories(property_mask("Nd")); }
 CharSet CharSet::word() {
   CharSet set = of_categories(property_mask("L") | property_mask("M") | property_mask("Nd") |
                               property_mask("Nl") | property_mask("Pc"));
-  set.add(of_ranges(kAlphabeticSymbols));
+  set.add(of_table(kAlphabeticSymbols));
   return set;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvikk {
@@ -19,13 +20,15 @@ class CharSet {
   };
   static constexpr char32_t kLast = 0x10FFFF;
 
-  static CharSet all() { return range(0, kLast); }
-  static CharSet of(char32_t c) { return range(c, c); }
-  static CharSet range(char32_t first, char32_t last) {
+  // Ascending, with gaps between them.
+  static CharSet of_ranges(std::vector<Range> ranges) {
     CharSet set;
-    set.ranges_ = {{first, last}};
+    set.ranges_ = std::move(ranges);
     return set;
   }
+  static CharSet all() { return range(0, kLast); }
+  static CharSet of(char32_t c) { return range(c, c); }
+  static CharSet range(char32_t first, char32_t last) { return of_ranges({{first, last}}); }
   // \p{NAME}: general categories ("L", "Nd", "Letter") and a few scripts ("Han"); case, '_' and
   // '-' do not count. Nothing where the name is unknown.
   static std::optional<CharSet> property(std::string_view name);

@@ -78,6 +78,10 @@ Status set_t5(const VocabularyData& data, Pipeline* pipeline) {
 }
 
 Status set_llama(const VocabularyData& data, Pipeline* pipeline) {
+  if (!data.charsmap.empty()) {
+    TRY_ASSIGN(Charsmap charsmap, Charsmap::create(data.charsmap));
+    TRY(pipeline->normalizer.add_charsmap(std::move(charsmap)));
+  }
   const bool prefix = data.add_space_prefix.value_or(!is_gemma(data));
   TRY(pipeline->normalizer.add_plain_spaces(prefix));
   TRY_ASSIGN(TextPattern mark, TextPattern::literal(PieceBpe::kSpaceMark));

@@ -139,5 +139,7 @@ NamedPipeline named_pipeline(std::string_view name);
 
 // Every name that Pretokenizer::create knows, in the registry's order.
 std::vector<std::string_view> pretokenizer_names();
+// One name for each different pipeline.
+std::vector<std::string_view> pretokenizer_kinds();
 
 }  // namespace kvikk

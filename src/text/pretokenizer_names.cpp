@@ -217,4 +217,10 @@ std::vector<std::string_view> pretokenizer_names() {
   return names;
 }
 
+std::vector<std::string_view> pretokenizer_kinds() {
+  std::vector<std::string_view> names;
+  for (const Definition& definition : kDefinitions) names.push_back(definition.names[0]);
+  return names;
+}
+
 }  // namespace kvikk

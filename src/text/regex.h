@@ -73,7 +73,7 @@ class Regex {
   size_t match_end(const Alive& alive, std::string_view text, size_t at) const;
 
   std::vector<State> states_;
-  std::vector<CharSet> sets_;    // the last one is \w
+  std::vector<CharSet> sets_;    // the last one is for word edges
   std::vector<uint32_t> order_;  // states, each after those that it leads to without a character
   uint32_t start_ = 0;
   CharPartition partition_;

@@ -107,7 +107,10 @@ Result<Regex> Regex::compile(std::string_view text) {
                        std::to_string(kStatesMax) + " states");
   }
   regex.start_ = *start;
-  regex.sets_.push_back(CharSet::word());
+  // For word edges Oniguruma takes Latin-1's superscripts and fractions as word characters, too.
+  CharSet word = CharSet::word();
+  for (const char32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) word.add(CharSet::of(c));
+  regex.sets_.push_back(std::move(word));
   regex.finish();
   return regex;
 }

@@ -152,6 +152,9 @@ class SplitPatternParser {
   // One character, escape or bracketed class, as an index into the pattern's classes.
   Result<uint32_t> parse_class_index(bool ignore_case) {
     CharClass set;
+    if (ignore_case && (peek() == '[' || peek() == '\\')) {
+      return error("classes without case are not supported");
+    }
     if (take('[')) {
       TRY(parse_bracket(&set));
     } else if (peek() == '\\') {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "text/tokenizer.h"
@@ -25,6 +26,12 @@ struct TokenizerFiles {
 // kDamaged where a file is no JSON or contradicts itself, kUnsupported with the name and place of
 // what is not known.
 Result<Tokenizer> tokenizer_from_json(const TokenizerFiles& files);
+
+// The same for a folder that has a SentencePiece model ("tokenizer.model", its bytes) instead of a
+// tokenizer.json. Whether texts begin with BOS and end with EOS is what tokenizer_config.json says,
+// else yes and no; it can add tokens.
+Result<Tokenizer> tokenizer_from_sentencepiece(const TokenizerFiles& files,
+                                               std::string_view sentencepiece);
 
 // The Jinja text: chat_template.jinja, else chat_template.json, else the key chat_template of
 // tokenizer_config.json, which can be a list of templates with names: then "default", or else the
