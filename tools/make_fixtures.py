@@ -33,6 +33,10 @@ BASE = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_laye
             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512,
             bos_token_id=1, eos_token_id=2, pad_token_id=0)
 WIDE = dict(hidden_size=64, num_attention_heads=4)
+LATENT = dict(num_hidden_layers=3, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16,
+              v_head_dim=24, num_key_value_heads=2, n_routed_experts=8, n_shared_experts=2,
+              num_experts_per_tok=2, moe_intermediate_size=24, first_k_dense_replace=1,
+              routed_scaling_factor=1.5)
 MHA = dict(num_key_value_heads="absent")  # the family has no such key
 
 
@@ -67,6 +71,16 @@ CASES = {
                                               "factor": 1.0, "rope_theta": 10000.0}),
     "seed_oss": case("seed_oss", head_dim=32, attention_bias=True, attention_out_bias=False),
     "nemotron": case("nemotron", partial_rotary_factor=0.5, head_dim=16, hidden_act="relu2"),
+    "olmoe": case("olmoe", num_experts=6, num_experts_per_tok=2),
+    "granitemoe": case("granitemoe", num_local_experts=6, num_experts_per_tok=2,
+                       embedding_multiplier=6.0, attention_multiplier=0.2,
+                       residual_multiplier=0.6, logits_scaling=3.0),
+    "deepseek_v2": case("deepseek_v2", **LATENT, q_lora_rank=None, topk_method="greedy"),
+    "deepseek_v2-groups": case(
+        "deepseek_v2", **LATENT, q_lora_rank=24, topk_method="group_limited_greedy", n_group=4,
+        topk_group=2, rope_parameters={
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "mscale": 0.7,
+            "mscale_all_dim": 0.9, "original_max_position_embeddings": 64}),
     "glm": case("glm", head_dim=16, attention_bias=True, partial_rotary_factor=0.5),
 }
 
@@ -85,7 +99,7 @@ def randomize(model, generator):
             elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
                 p.copy_(noise * (0.4 if "wpe" in name else 1.0))
             else:
-                inputs = p.shape[0] if type(model).__name__.startswith("GPT2") else p.shape[1]
+                inputs = p.shape[0] if type(model).__name__.startswith("GPT2") else p.shape[-1]
                 p.copy_(noise * 1.6 / inputs ** 0.5)
             p.copy_(p.to(torch.bfloat16).to(torch.float32))
 

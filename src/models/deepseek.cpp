@@ -144,7 +144,7 @@ const ModelDef kDeepSeek = {"DeepSeek",
                             "deepseek2",
                             {"deepseek_v3", "deepseek_v2", "kimi_k2"},
                             "V2, V2-Lite, V3, R1, Kimi K2: latent attention, experts",
-                            "deepseek_v3",
+                            "deepseek_v3, deepseek_v2, deepseek_v2-groups",
                             read_config};
 
 }  // namespace kvikk
