@@ -59,11 +59,9 @@ Result<ModelConfig> read_cohere2(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kCohere, kCohere2;
-const ModelDef kCohere = {
-    "Command R", "command-r", {"cohere"}, "Command R, R+ and Aya 23", "tiny random model (cohere)",
-    read_cohere};
-const ModelDef kCohere2 = {
-    "Command R7B", "cohere2", {"cohere2"}, "Command R7B, Command A", "tiny random model (cohere2)",
-    read_cohere2};
+const ModelDef kCohere = {"Command R",         "command-r", {"cohere"}, "Command R, R+ and Aya 23",
+                          "cohere, cohere-qk", read_cohere};
+const ModelDef kCohere2 = {"Command R7B", "cohere2",   {"cohere2"}, "Command R7B, Command A",
+                           "cohere2",     read_cohere2};
 
 }  // namespace kvikk

@@ -17,8 +17,7 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kErnie45;
-const ModelDef kErnie45 = {
-    "ERNIE 4.5", "ernie4_5", {"ernie4_5"}, "dense models", "tiny random model (ernie4_5)",
-    read_config};
+const ModelDef kErnie45 = {"ERNIE 4.5",    "ernie4_5", {"ernie4_5"},
+                           "dense models", "ernie4_5", read_config};
 
 }  // namespace kvikk

@@ -45,7 +45,7 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 
 extern const ModelDef kExaone4;
 const ModelDef kExaone4 = {
-    "EXAONE 4", "exaone4", {"exaone4"}, "with and without windows", "tiny random model (exaone4)",
+    "EXAONE 4", "exaone4", {"exaone4"}, "with and without windows", "exaone4, exaone4-full",
     read_config};
 
 }  // namespace kvikk

@@ -74,11 +74,8 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
 }  // namespace
 
 extern const ModelDef kFalcon;
-const ModelDef kFalcon = {"Falcon",
-                          "falcon",
-                          {"falcon"},
-                          "7B, 40B, 180B, 11B; not alibi (RW)",
-                          "tiny random models (falcon, falcon-new)",
-                          read_config};
+const ModelDef kFalcon = {
+    "Falcon",   "falcon", {"falcon"}, "7B, 40B, 180B, 11B; not alibi (RW)", "falcon, falcon-new",
+    read_config};
 
 }  // namespace kvikk

@@ -32,7 +32,7 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kGlm4;
-const ModelDef kGlm4 = {"GLM 4", "glm4",     {"glm4", "glm"}, "dense GLM 4 models",
-                        "glm4",  read_config};
+const ModelDef kGlm4 = {"GLM 4",     "glm4",     {"glm4", "glm"}, "dense GLM 4 models",
+                        "glm4, glm", read_config};
 
 }  // namespace kvikk

@@ -64,8 +64,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
 }  // namespace
 
 extern const ModelDef kGpt2;
-const ModelDef kGpt2 = {
-    "GPT-2",    "gpt2", {"gpt2"}, "all sizes; learned positions", "tiny random model (gpt2)",
-    read_config};
+const ModelDef kGpt2 = {"GPT-2", "gpt2",     {"gpt2"}, "all sizes; learned positions",
+                        "gpt2",  read_config};
 
 }  // namespace kvikk

@@ -49,7 +49,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
 
 extern const ModelDef kGptNeox;
 const ModelDef kGptNeox = {
-    "GPT-NeoX", "gptneox", {"gpt_neox"}, "GPT-NeoX 20B, Pythia", "tiny random model (gpt_neox)",
+    "GPT-NeoX", "gptneox", {"gpt_neox"}, "GPT-NeoX 20B, Pythia", "gpt_neox, gpt_neox-serial",
     read_config};
 
 }  // namespace kvikk

@@ -25,11 +25,7 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kHunyuan;
-const ModelDef kHunyuan = {"Hunyuan",
-                           "hunyuan-dense",
-                           {"hunyuan_v1_dense"},
-                           "dense models",
-                           "tiny random model (hunyuan_v1_dense)",
-                           read_config};
+const ModelDef kHunyuan = {"Hunyuan",      "hunyuan-dense",    {"hunyuan_v1_dense"},
+                           "dense models", "hunyuan_v1_dense", read_config};
 
 }  // namespace kvikk

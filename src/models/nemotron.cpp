@@ -28,8 +28,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
 }  // namespace
 
 extern const ModelDef kNemotron;
-const ModelDef kNemotron = {
-    "Nemotron", "nemotron", {"nemotron"}, "Nemotron 4, Minitron", "tiny random model (nemotron)",
-    read_config};
+const ModelDef kNemotron = {"Nemotron", "nemotron", {"nemotron"}, "Nemotron 4, Minitron",
+                            "nemotron", read_config};
 
 }  // namespace kvikk

@@ -32,7 +32,6 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kPhi;
-const ModelDef kPhi = {"Phi",      "phi2", {"phi"}, "Phi 1, 1.5 and 2", "tiny random model (phi)",
-                       read_config};
+const ModelDef kPhi = {"Phi", "phi2", {"phi"}, "Phi 1, 1.5 and 2", "phi", read_config};
 
 }  // namespace kvikk

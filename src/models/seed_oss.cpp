@@ -19,7 +19,6 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kSeedOss;
-const ModelDef kSeedOss = {
-    "Seed-OSS", "seed_oss", {"seed_oss"}, "36B", "tiny random model (seed_oss)", read_config};
+const ModelDef kSeedOss = {"Seed-OSS", "seed_oss", {"seed_oss"}, "36B", "seed_oss", read_config};
 
 }  // namespace kvikk

@@ -30,7 +30,6 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 
 extern const ModelDef kStablelm;
 const ModelDef kStablelm = {
-    "StableLM", "stablelm", {"stablelm"}, "3B, 2 1.6B", "tiny random model (stablelm)",
-    read_config};
+    "StableLM", "stablelm", {"stablelm"}, "3B, 2 1.6B", "stablelm, stablelm-parallel", read_config};
 
 }  // namespace kvikk

@@ -31,8 +31,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
 }  // namespace
 
 extern const ModelDef kStarcoder2;
-const ModelDef kStarcoder2 = {
-    "StarCoder 2", "starcoder2", {"starcoder2"}, "3B, 7B, 15B", "tiny random model (starcoder2)",
-    read_config};
+const ModelDef kStarcoder2 = {"StarCoder 2", "starcoder2", {"starcoder2"},
+                              "3B, 7B, 15B", "starcoder2", read_config};
 
 }  // namespace kvikk

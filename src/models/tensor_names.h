@@ -73,6 +73,7 @@ inline constexpr TensorNames kHuggingFaceNames = {
     .gate = "model.layers.#.mlp.gate_proj",
     .up = "model.layers.#.mlp.up_proj",
     .down = "model.layers.#.mlp.down_proj",
+    .ignored = {".rotary_emb.inv_freq"},
 };
 
 }  // namespace kvikk
