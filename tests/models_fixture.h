@@ -78,8 +78,9 @@ inline LoadedModel load_model(const std::string& path, const CpuFeatures& featur
                                  Attention::kTileRows, config->head_dim);
   if (!compute.ok()) return loaded;
   loaded.compute = std::move(*compute);
-  auto weights = load_weights(*file->tensors, *config, loaded.compute->pool(),
-                              {.exact = how.exact, .progress = {}});
+  LoadOptions options;
+  options.exact = how.exact;
+  auto weights = load_weights(*file->tensors, *config, loaded.compute->pool(), options);
   if (!weights.ok()) {
     loaded.status = weights.status();
     return loaded;
