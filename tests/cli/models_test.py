@@ -1,5 +1,6 @@
 """models, pull, rm, inspect, bench."""
 
+import json
 import os
 import subprocess
 import unittest
