@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import unittest
 import xml.etree.ElementTree
@@ -66,6 +67,38 @@ class Models(ProgramTest):
         self.assertEqual(result.code, 0)
         self.assertFalse(result.json["runs"])
         self.assertIn("no weights", result.json["problem"])
+
+    def test_inspect_of_a_folder(self):
+        path = os.path.join(MODELS, "seed_oss")
+        json = self.kvikk("inspect", path, "--json").json
+        self.assertTrue(json["runs"])
+        self.assertEqual(json["format"], "safetensors")
+        self.assertEqual(json["architecture"], "seed_oss")
+        self.assertEqual(json["shape"]["vocabulary"], 64)
+        self.assertIsNone(json["tokenizer"])
+        self.assertIn("runs here       yes", self.kvikk("inspect", path).text)
+
+    def test_inspect_says_what_is_missing(self):
+        folder = self.path("bent")
+        shutil.copytree(os.path.join(MODELS, "seed_oss"), folder)
+        config = os.path.join(folder, "config.json")
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text.replace('"num_hidden_layers": 2', '"num_hidden_layers": 3'))
+        json = self.kvikk("inspect", folder, "--json").json
+        self.assertFalse(json["runs"])
+        self.assertIn("model.layers.2.", json["problem"])
+        self.assert_failed(self.kvikk("run", "-m", folder, "hi"), 1, "model.layers.2.")
+        with open(self.path("note.gguf"), "w", encoding="utf-8") as file:
+            file.write("Not a model.\n")
+        json = self.kvikk("inspect", self.path("note.gguf"), "--json").json
+        self.assertFalse(json["runs"])
+        self.assertIn("not a GGUF file", json["problem"])
+
+    def test_families(self):
+        text = self.kvikk("models", "--families").text
+        self.assertIn("| Llama | `llama` | `llama` |", text)
 
     def test_inspect_of_an_unknown_family(self):
         with open(self.tiny, "rb") as file:
