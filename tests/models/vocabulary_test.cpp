@@ -131,5 +131,37 @@ TEST(Vocabulary, ChatTemplate) {
   EXPECT_FALSE(none->has_value());
 }
 
+TEST(Vocabulary, BertAndT5HaveKeysOfTheirOwn) {
+  VocabularyOf bert("bert");
+  bert.builder.u32("tokenizer.ggml.cls_token_id", 1);
+  bert.builder.u32("tokenizer.ggml.seperator_token_id", 2);
+  const auto data = bert.read();
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->bos, 1);
+  EXPECT_EQ(data->eos, 2);
+  EXPECT_NE(VocabularyOf("t5").error().find("tokenizer.ggml.scores"), std::string::npos);
+  VocabularyOf t5("t5");
+  t5.complete().builder.array<uint8_t>("tokenizer.ggml.precompiled_charsmap", 0, {1, 0, 255});
+  const auto with_map = t5.read();
+  ASSERT_TRUE(with_map.ok()) << with_map.status().message();
+  EXPECT_EQ(with_map->charsmap, std::string("\x01\x00\xFF", 3));
+}
+
+TEST(Vocabulary, FoldersAreReadByWhatTheyHold) {
+  const std::string root = KVIKK_TEST_DATA "/tokenizers/";
+  for (const char* folder : {"json/gpt2", "json/bert-cased", "sentencepiece/spm-bpe"}) {
+    const auto tokenizer = read_folder_tokenizer(root + folder);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    ASSERT_TRUE(tokenizer->has_value()) << folder;
+    EXPECT_FALSE((*tokenizer)->encode("The dog", {}).empty());
+  }
+  const auto none = read_folder_tokenizer(root);
+  ASSERT_TRUE(none.ok()) << none.status().message();
+  EXPECT_FALSE(none->has_value());
+  const auto no_template = read_folder_chat_template(root);
+  ASSERT_TRUE(no_template.ok());
+  EXPECT_FALSE(no_template->has_value());
+}
+
 }  // namespace
 }  // namespace kvikk
