@@ -101,7 +101,7 @@ Status check_engine_options(const EngineOptions& options) {
     return invalid_argument(std::string(name) + " '" + value + "' is not known; it can be " +
                             known);
   };
-  TRY(one_of("kv", options.kv, kKvNames));
+  TRY(parse_kv(options.kv, KvFormat::kBF16).status());
   TRY(one_of("weights", options.weights, kWeightsNames));
   if (options.exact && !options.weights.empty()) {
     return invalid_argument("weights '" + options.weights +

@@ -9,7 +9,7 @@
 
 namespace kvikk {
 
-// The values of kv, weights and cpu_level.
+// The exact caches of kv, and the values of weights and cpu_level.
 inline constexpr std::array<std::string_view, 2> kKvNames = {"bf16", "f32"};
 inline constexpr std::array<std::string_view, 3> kWeightsNames = {"q8_0", "q4_0", "q4_k"};
 inline constexpr std::array<std::string_view, 4> kCpuLevelNames = {"scalar", "avx2", "avx512",
@@ -23,7 +23,8 @@ struct EngineOptions {
   // Of the cache; 0: parallel * context tokens, at most half of what is free.
   int32_t kv_memory_mib = 0;
   bool exact = false;
-  std::string kv;         // "bf16", "f32"; empty: bf16, with exact f32
+  // "bf16", "f32", a codec ("q8", "turbo4" ...) or "KEYS/VALUES"; empty: bf16, with exact f32.
+  std::string kv;
   std::string weights;    // "q8_0", "q4_0", "q4_k": float weights are quantized; empty: as stored
   std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here
   // Where weights that were quantized at load are kept for the next time; empty: nowhere. Not an
@@ -48,9 +49,9 @@ struct EngineOptions {
     v(o.parallel, "parallel", 1, 1024, "sequences computed side by side");
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
-    v(o.kv, "kv", 0, 32, "encoding of the cache: bf16 or f32; default bf16, f32 with --exact");
-    v(o.weights, "weights", 0, 32,
-      "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
+    v(o.kv, "kv", 0, 32,
+      "encoding of the cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2, or KEYS/VALUES "
+      "such as q8/turbo4; default bf16, f32 with --exact");
     v(o.cpu_level, "cpu_level", 0, 32,
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }

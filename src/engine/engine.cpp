@@ -8,7 +8,10 @@
 #include <fstream>
 
 #include "base/check.h"
+#include "models/kv_coding.h"
+#include "models/kv_sidecar.h"
 #include "weights/block_quantizer.h"
+#include "weights/catalog.h"
 
 namespace kvikk {
 
@@ -57,11 +60,37 @@ Result<CpuFeatures> choose_features(const std::string& level) {
                           usable);
 }
 
-Result<KvFormat> choose_kv_format(const EngineOptions& options) {
-  if (options.kv.empty()) return options.exact ? KvFormat::kF32 : KvFormat::kBF16;
-  if (options.kv == "bf16") return KvFormat::kBF16;
-  if (options.kv == "f32") return KvFormat::kF32;
-  return invalid_argument("kv '" + options.kv + "' is not known; it can be bf16 or f32");
+// Models whose weights are smaller are measured at each start: it takes no time.
+constexpr size_t kKeptModelBytesMin = size_t{32} << 20;
+
+// What coding needs to know of the keys: measured over the built-in text, or only what the weights
+// say where there is no tokenizer for it. What was measured is kept for the next start.
+Result<std::vector<KeyConditioning>> condition_keys(Model& model, Compute& compute,
+                                                    const TensorSource& tensors,
+                                                    const Tokenizer* tokenizer,
+                                                    const KvChoice& choice, size_t context) {
+  if (tokenizer == nullptr) return bias_conditioning(model.config(), model.weights());
+  std::vector<TokenId> tokens = tokenizer->encode(calibration_text(), {});
+  if (tokenizer->adds_bos() && tokenizer->bos().has_value()) {
+    tokens.insert(tokens.begin(), *tokenizer->bos());
+  }
+  // Never less because of this engine's own context: the same model has the same codes everywhere.
+  tokens.resize(std::min({tokens.size(), kCalibrationTokensMax, model.config().context}));
+  if (tokens.size() < kCalibrationTokensMax / 4) {  // they would measure noise
+    return bias_conditioning(model.config(), model.weights());
+  }
+  if (model.weights().memory.size() < kKeptModelBytesMin) {
+    return calibrate_keys(model, compute, tokens, choice, context);
+  }
+  const std::string key = kv_sidecar_key(tensors, choice);
+  const std::string path = kv_sidecar_path(default_models_dir(), key);
+  auto kept = read_kv_sidecar(path, key);
+  if (kept.ok() && kept->size() == model.config().layers * model.config().kv_heads) return kept;
+  TRY_ASSIGN(std::vector<KeyConditioning> measured,
+             calibrate_keys(model, compute, tokens, choice, context));
+  // A folder that cannot be written costs time at the next start and nothing else.
+  static_cast<void>(write_kv_sidecar(path, key, measured));
+  return measured;
 }
 
 // Context and slabs of each group. An explicit context must fit; an automatic one shrinks until it
@@ -117,14 +146,15 @@ Result<std::unique_ptr<Engine>> Engine::load(
   if (o.threads <= 0) o.threads = available_cores();
   if (o.chunk < o.parallel) o.chunk = o.parallel;
   TRY_ASSIGN(const CpuFeatures features, choose_features(o.cpu_level));
-  TRY_ASSIGN(const KvFormat format, choose_kv_format(o));
-  o.kv = format == KvFormat::kF32 ? "f32" : "bf16";
+  TRY_ASSIGN(const KvChoice choice, parse_kv(o.kv, o.exact ? KvFormat::kF32 : KvFormat::kBF16));
+  o.kv = choice.name();
   engine->file_ = file;
   ModelConfig& config = file.config;
 
   const size_t tile_rows = std::max(config.heads / config.kv_heads, Attention::kTileRows);
-  TRY_ASSIGN(engine->compute_, Compute::create(make_kernels(features), o.threads, config.widest(),
-                                               tile_rows, config.head_dim));
+  TRY_ASSIGN(engine->compute_,
+             Compute::create(make_kernels(features), o.threads, config.widest(), tile_rows,
+                             Model::attend_dim_max(config, choice.coded())));
   LoadOptions load_options;
   load_options.exact = o.exact;
   load_options.weights = quantized_type(o.weights);
@@ -134,14 +164,26 @@ Result<std::unique_ptr<Engine>> Engine::load(
   }
   TRY_ASSIGN(ModelWeights weights,
              load_weights(*file.tensors, config, engine->compute_->pool(), load_options));
-  const KvShape shape = Model::kv_shape(config, format);
+  const size_t context_most = o.context > 0 ? static_cast<size_t>(o.context) : config.context;
+  std::shared_ptr<const KvCoder> coder;
+  if (choice.coded()) {  // its sizes do not depend on what is measured
+    TRY_ASSIGN(coder, make_kv_coder(config, choice, context_most, {}));
+  }
   std::vector<size_t> slabs;
-  TRY(size_cache(shape, config, o, slabs));
-  TRY_ASSIGN(PagePool pool, PagePool::create(shape, slabs));
-  engine->pool_ = std::make_unique<PagePool>(std::move(pool));
+  TRY(size_cache(Model::kv_shape(config, choice.exact, coder), config, o, slabs));
   const size_t rows_max = static_cast<size_t>(o.chunk);
-  TRY_ASSIGN(engine->model_, Model::create(file.tensors, config, std::move(weights),
-                                           *engine->compute_, rows_max, engine->context()));
+  TRY_ASSIGN(engine->model_,
+             Model::create(file.tensors, config, std::move(weights), *engine->compute_, rows_max,
+                           engine->context(), choice.coded()));
+  if (choice.coded()) {
+    const Result<const Tokenizer*> tokenizer = engine->tokenizer();
+    TRY_ASSIGN(auto conditioning,
+               condition_keys(*engine->model_, *engine->compute_, *file.tensors,
+                              tokenizer.ok() ? *tokenizer : nullptr, choice, context_most));
+    TRY_ASSIGN(coder, make_kv_coder(config, choice, context_most, std::move(conditioning)));
+  }
+  TRY_ASSIGN(PagePool pool, PagePool::create(Model::kv_shape(config, choice.exact, coder), slabs));
+  engine->pool_ = std::make_unique<PagePool>(std::move(pool));
   TRY_ASSIGN(SamplerWorkspace workspace, SamplerWorkspace::create(config.vocabulary));
   SchedulerLimits limits;
   limits.rows_max = rows_max;

@@ -8,6 +8,8 @@ namespace kvikk::avx512 {
 // In avx512_matmul.cpp, avx512_attend.cpp, avx512_rows.cpp and avx512_peak.cpp.
 void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
+void fill_coded(Kernels& kernels);         // avx512_coded.cpp
+void fill_coded_attend(Kernels& kernels);  // avx512_coded_attend.cpp
 void fill_rows(Kernels& kernels);
 void fill_peak(Kernels& kernels);
 
@@ -15,6 +17,8 @@ void fill(Kernels& kernels) {
   kernels.level = "avx512";
   fill_matmul(kernels);
   fill_attend(kernels);
+  fill_coded(kernels);
+  fill_coded_attend(kernels);
   fill_rows(kernels);
   fill_peak(kernels);
 }

@@ -107,6 +107,9 @@ inline constexpr size_t attend_scratch_bytes(size_t rows, size_t dim) {
          kPageTokens * dim * sizeof(float);
 }
 
+struct CodedLayout;  // coded_page.h
+struct CodedAttendArgs;
+
 struct Kernels {
   const char* level = "";
 
@@ -132,6 +135,14 @@ struct Kernels {
   void (*store_key[2])(uint8_t* keys, size_t slot, const float* key, size_t dim) = {};
   void (*store_value[2])(uint8_t* values, size_t slot, const float* value, size_t dim) = {};
   void (*attend[2])(const AttendArgs& args) = {};  // index: KvFormat
+
+  // A coded part of a page (coded_page.h) to a part of a kF32 page. Keys: out_dims >= the layout's
+  // dims; of each block of 16 tokens only the layout's dims are written.
+  void (*decode_keys)(const uint8_t* part, const CodedLayout& layout, size_t out_dims,
+                      float* out) = nullptr;
+  void (*decode_values)(const uint8_t* part, const CodedLayout& layout, float* out) = nullptr;
+  // Null where a level has none that is faster than decode_* and attend: the only such entry.
+  void (*attend_coded)(const CodedAttendArgs& args) = nullptr;
 
   // The machine's limits, for benchmarks: `iterations` times as many independent multiply-adds as
   // the units can hold, on registers alone. Return the operations done, two for a multiply-add.

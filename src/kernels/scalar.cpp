@@ -12,6 +12,7 @@ namespace kvikk::scalar {
 // In scalar_matmul.cpp, scalar_attend.cpp and scalar_peak.cpp.
 void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
+void fill_coded(Kernels& kernels);  // scalar_coded.cpp
 void fill_peak(Kernels& kernels);
 
 namespace {
@@ -105,6 +106,7 @@ void fill(Kernels& kernels) {
   kernels.rope[static_cast<size_t>(RopeStyle::kPairs)] = rope_pairs;
   fill_matmul(kernels);
   fill_attend(kernels);
+  fill_coded(kernels);
   fill_peak(kernels);
 }
 

@@ -9,7 +9,7 @@
 namespace kvikk {
 
 Result<Attention> Attention::create(int threads, size_t heads, size_t kv_heads, size_t head_dim,
-                                    size_t context) {
+                                    size_t context, size_t coded_dim) {
   CHECK(heads % kv_heads == 0);
   Attention a;
   const size_t group_heads = heads / kv_heads;
@@ -17,11 +17,22 @@ Result<Attention> Attention::create(int threads, size_t heads, size_t kv_heads, 
   const size_t width = (head_dim + 15) / 16 * 16;
   a.query_floats_ = a.rows_max_ * width;
   a.partial_floats_ = (a.rows_max_ * (width + 2) + 15) / 16 * 16;
-  const size_t chunks = context / (kChunkPages * kPageTokens) + 1;
+  const size_t chunks = context / (kChunkPages * kPageTokens) + 2;  // one for the exact pages
   const size_t n = static_cast<size_t>(threads);
+  a.partials_each_ = coded_dim > 0 ? 4 : 2;
+  if (coded_dim > 0) {
+    // Floats: a page, queries prepared and turned; integers: queries prepared and as bytes with
+    // sums and scale, and the bias of a chunk's pages.
+    a.coded_floats_ =
+        std::max(kPageTokens * (coded_dim + width) + a.rows_max_ * 2 * coded_dim,
+                 a.rows_max_ * (coded_dim + width / 2 + 3 + kChunkPages * kPageTokens));
+    a.coded_floats_ = (a.coded_floats_ + 15) / 16 * 16;
+    TRY_ASSIGN(a.coded_, Buffer::allocate(n * a.coded_floats_ * sizeof(float)));
+  }
   TRY_ASSIGN(a.queries_, Buffer::allocate(n * a.query_floats_ * sizeof(float)));
   TRY_ASSIGN(a.visible_, Buffer::allocate(n * 2 * a.rows_max_ * sizeof(uint32_t)));
-  TRY_ASSIGN(a.partials_, Buffer::allocate(n * 2 * a.partial_floats_ * sizeof(float)));
+  TRY_ASSIGN(a.partials_,
+             Buffer::allocate(n * a.partials_each_ * a.partial_floats_ * sizeof(float)));
   TRY_ASSIGN(a.split_, Buffer::allocate(kv_heads * chunks * a.partial_floats_ * sizeof(float)));
   return a;
 }
@@ -51,14 +62,16 @@ void Attention::count_work(Compute& compute, std::span<const Span> spans,
   Work& work = compute.work();
   for (const Span& span : spans) {
     const KvShape& shape = span.sequence->pool().shape();
-    const size_t window = shape.groups[layer.group].window;
+    const size_t window = shape.seen(layer.group);
     const size_t end = span.first_position + span.rows;
     const auto first_seen = [&](size_t position) {
       return window > 0 && position + 1 > window ? position + 1 - window : 0;
     };
     const size_t pages =
         (end - 1) / kPageTokens + 1 - first_seen(span.first_position) / kPageTokens;
-    work.bytes += pages * shape.kv_heads * shape.page_bytes();
+    const size_t coded = shape.groups[layer.group].coded_by;
+    work.bytes +=
+        pages * shape.kv_heads * shape.page_bytes(coded == kNoGroup ? layer.group : coded);
     uint64_t seen = 0;  // tokens, summed over rows
     for (size_t p = span.first_position; p < end; ++p) seen += p + 1 - first_seen(p);
     work.float_operations += seen * layer.heads * 2 * (shape.head_dim + shape.value_size());
@@ -82,26 +95,20 @@ void Attention::run(Compute& compute, std::span<const Span> spans, const AttendL
       tiles_.size(), [&](size_t i, int thread) { run_tile(compute, tiles_[i], layer, thread); });
 }
 
-void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
-                             size_t chunk, Partial out, int thread) {
-  SequenceKv& sequence = *tile.span->sequence;
-  PagePool& pool = sequence.pool();
-  const KvShape& shape = pool.shape();
+void Attention::load_rows(const Tile& tile, const AttendLayer& layer, const KvShape& shape,
+                          int thread) {
   const size_t group_heads = layer.heads / shape.kv_heads;
   const size_t head_dim = shape.head_dim;
   const size_t key_width = shape.key_width();
   const size_t rows = tile.tokens * group_heads;
-  const size_t window = shape.groups[layer.group].window;
-  const size_t first_position = tile.span->first_position + tile.first;
-  const size_t last_page = (first_position + tile.tokens - 1) / kPageTokens;
-
+  const size_t window = shape.seen(layer.group);
   CHECK(rows <= rows_max_ && rows * key_width <= query_floats_);
   CHECK(rows * (shape.value_width() + 2) <= partial_floats_);
-  uint32_t* begin = visible_.as<uint32_t>() + static_cast<size_t>(thread) * 2 * rows_max_;
+  uint32_t* begin = visible_of(thread);
   uint32_t* end = begin + rows_max_;
-  float* queries = queries_.as<float>() + static_cast<size_t>(thread) * query_floats_;
+  float* queries = queries_of(thread);
   for (size_t t = 0; t < tile.tokens; ++t) {
-    const size_t position = first_position + t;
+    const size_t position = tile.span->first_position + tile.first + t;
     const float* source = layer.queries +
                           (tile.span->first_row + tile.first + t) * layer.queries_stride +
                           tile.kv_head * group_heads * head_dim;
@@ -115,10 +122,15 @@ void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLay
       end[row] = static_cast<uint32_t>(position + 1);
     }
   }
-  // Pages before the first one that any row sees add nothing to a state that is still empty.
-  const size_t first_page = std::max(chunk * kChunkPages, begin[0] / kPageTokens);
-  const size_t end_page = std::min((chunk + 1) * kChunkPages, last_page + 1);
+}
+
+void Attention::attend_pages(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                             size_t first_page, size_t end_page, Partial out, int thread) {
+  SequenceKv& sequence = *tile.span->sequence;
+  PagePool& pool = sequence.pool();
+  const KvShape& shape = pool.shape();
   const uint8_t* pages[kChunkPages];
+  CHECK(end_page <= first_page + kChunkPages);
   for (size_t page = first_page; page < end_page; ++page) {
     const SlabId slab = sequence.slab(layer.group, page);
     CHECK(slab != kNoSlab);
@@ -128,19 +140,30 @@ void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLay
   args.pages = pages;
   args.page_count = end_page > first_page ? end_page - first_page : 0;
   args.first_position = first_page * kPageTokens;
-  args.key_dim = key_width;
+  args.key_dim = shape.key_width();
   args.value_dim = shape.value_width();
   args.value_in_key = shape.value_in_key;
   args.softcap = layer.softcap;
-  args.rows = rows;
-  args.queries = queries;
-  args.visible_begin = begin;
-  args.visible_end = end;
+  args.rows = tile.tokens * (layer.heads / shape.kv_heads);
+  args.queries = queries_of(thread);
+  args.visible_begin = visible_of(thread);
+  args.visible_end = args.visible_begin + rows_max_;
   args.max = out.max;
   args.sum = out.sum;
   args.acc = out.acc;
   args.scratch = compute.scratch(thread);
   compute.kernels().attend[static_cast<size_t>(shape.format)](args);
+}
+
+void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                             size_t chunk, Partial out, int thread) {
+  const KvShape& shape = tile.span->sequence->pool().shape();
+  const size_t last_page = (tile.span->first_position + tile.first + tile.tokens - 1) / kPageTokens;
+  load_rows(tile, layer, shape, thread);
+  // Pages before the first one that any row sees add nothing to a state that is still empty.
+  const size_t first_page = std::max(chunk * kChunkPages, visible_of(thread)[0] / kPageTokens);
+  const size_t end_page = std::min((chunk + 1) * kChunkPages, last_page + 1);
+  attend_pages(compute, tile, layer, first_page, end_page, out, thread);
 }
 
 void Attention::merge(const Partial& from, size_t rows, size_t width, Partial into) {
@@ -183,13 +206,24 @@ void Attention::run_tile(Compute& compute, const Tile& tile, const AttendLayer& 
   const size_t rows = tile.tokens * group_heads;
   const size_t last = tile.span->first_position + tile.first + tile.tokens;
   const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
-  const size_t index = static_cast<size_t>(thread) * 2;
+  const size_t index = static_cast<size_t>(thread) * partials_each_;
   const Partial total = partial_at(partials_, index, rows, shape.value_width());
   const Partial part = partial_at(partials_, index + 1, rows, shape.value_width());
-  attend_chunk(compute, tile, layer, 0, total, thread);
-  for (size_t chunk = 1; chunk < chunks; ++chunk) {
-    attend_chunk(compute, tile, layer, chunk, part, thread);
+  if (shape.groups[layer.group].coded_by != kNoGroup) {
+    attend_coded_chunk(compute, tile, layer, 0, total, thread);
+    for (size_t chunk = 1; chunk < chunks; ++chunk) {
+      attend_coded_chunk(compute, tile, layer, chunk, part, thread);
+      merge(part, rows, shape.value_width(), total);
+    }
+    restore_values(total, rows, shape);
+    attend_exact(compute, tile, layer, part, thread);
     merge(part, rows, shape.value_width(), total);
+  } else {
+    attend_chunk(compute, tile, layer, 0, total, thread);
+    for (size_t chunk = 1; chunk < chunks; ++chunk) {
+      attend_chunk(compute, tile, layer, chunk, part, thread);
+      merge(part, rows, shape.value_width(), total);
+    }
   }
   finish(total, tile, layer, shape);
 }
@@ -200,16 +234,26 @@ void Attention::run_split(Compute& compute, const Tile& tile, const AttendLayer&
   const size_t rows = tile.tokens * group_heads;
   const size_t last = tile.span->first_position + tile.first + tile.tokens;
   const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
-  CHECK(shape.kv_heads * chunks * partial_floats_ * sizeof(float) <= split_.size());
-  compute.pool().parallel_for(shape.kv_heads * chunks, [&](size_t i, int thread) {
-    attend_chunk(compute, tiles_[i / chunks], layer, i % chunks,
-                 partial_at(split_, i, rows, shape.value_width()), thread);
+  const bool coded = shape.groups[layer.group].coded_by != kNoGroup;
+  const size_t parts = chunks + (coded ? 1 : 0);  // the last one: the exact pages
+  CHECK(shape.kv_heads * parts * partial_floats_ * sizeof(float) <= split_.size());
+  const size_t width = shape.value_width();
+  compute.pool().parallel_for(shape.kv_heads * parts, [&](size_t i, int thread) {
+    const Tile& piece = tiles_[i / parts];
+    const Partial out = partial_at(split_, i, rows, width);
+    if (!coded) {
+      attend_chunk(compute, piece, layer, i % parts, out, thread);
+    } else if (i % parts < chunks) {
+      attend_coded_chunk(compute, piece, layer, i % parts, out, thread);
+    } else {
+      attend_exact(compute, piece, layer, out, thread);
+    }
   });
   for (size_t head = 0; head < shape.kv_heads; ++head) {
-    const Partial total = partial_at(split_, head * chunks, rows, shape.value_width());
-    for (size_t chunk = 1; chunk < chunks; ++chunk) {
-      merge(partial_at(split_, head * chunks + chunk, rows, shape.value_width()), rows,
-            shape.value_width(), total);
+    const Partial total = partial_at(split_, head * parts, rows, width);
+    for (size_t chunk = 1; chunk < parts; ++chunk) {
+      if (coded && chunk == chunks) restore_values(total, rows, shape);
+      merge(partial_at(split_, head * parts + chunk, rows, width), rows, width, total);
     }
     finish(total, tiles_[head], layer, shape);
   }

@@ -44,9 +44,10 @@ class Attention {
   inline static constexpr size_t kTileRows = 64;  // query rows (tokens x heads of the group) a tile
 
   // Buffers for tiles of `heads` query heads over `kv_heads`, for `threads` threads, sequences of
-  // up to `context` tokens. head_dim: the larger of key and value.
+  // up to `context` tokens. head_dim: the larger of key and value. coded_dim: the largest
+  // attend_dim() of the coders of the caches that will come, or 0.
   static Result<Attention> create(int threads, size_t heads, size_t kv_heads, size_t head_dim,
-                                  size_t context);
+                                  size_t context, size_t coded_dim = 0);
 
   // Keys and values of all rows must already be stored.
   void run(Compute& compute, std::span<const Span> spans, const AttendLayer& layer);
@@ -68,6 +69,32 @@ class Attention {
   void plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads);
   void run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread);
   void run_split(Compute& compute, const Tile& tile, const AttendLayer& layer);
+  uint32_t* visible_of(int thread) {
+    return visible_.as<uint32_t>() + static_cast<size_t>(thread) * 2 * rows_max_;
+  }
+  float* queries_of(int thread) {
+    return queries_.as<float>() + static_cast<size_t>(thread) * query_floats_;
+  }
+  // Queries of a tile and what they see into this thread's buffers.
+  void load_rows(const Tile& tile, const AttendLayer& layer, const KvShape& shape, int thread);
+  void attend_pages(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t first_page,
+                    size_t end_page, Partial out, int thread);
+  // attend_coded.cpp
+  void attend_coded_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                          size_t chunk, Partial out, int thread);
+  struct CodedPages {
+    const uint8_t* pages[kChunkPages];
+    size_t first = 0, count = 0;
+  };
+  // Codes that the tile reads of a chunk; its rows are loaded.
+  CodedPages coded_pages(const Tile& tile, const AttendLayer& layer, size_t chunk, int thread);
+  void attend_integers(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                       const CodedPages& coded, Partial out, int thread);
+  void attend_floats(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                     const CodedPages& coded, Partial out, int thread);
+  void attend_exact(Compute& compute, const Tile& tile, const AttendLayer& layer, Partial out,
+                    int thread);
+  static void restore_values(const Partial& total, size_t rows, const KvShape& shape);
   void attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t chunk,
                     Partial out, int thread);
   static void merge(const Partial& from, size_t rows, size_t width, Partial into);
@@ -80,9 +107,13 @@ class Attention {
   std::vector<Tile> tiles_;
   Buffer queries_;   // [threads][rows_max, key_width]
   Buffer visible_;   // [threads][2][rows_max]: the first position that a row sees, the end
-  Buffer partials_;  // [threads][2] partials: running total and chunk
+  Buffer partials_;  // [threads][partials_each_]: running total, chunk; of coded caches also page,
+                     // first page
+  Buffer coded_;     // [threads]: a page as floats, prepared queries
   Buffer split_;     // [chunks of a context] partials, for a single row's long history
   size_t query_floats_ = 0;
+  size_t partials_each_ = 2;
+  size_t coded_floats_ = 0;
 };
 
 }  // namespace kvikk

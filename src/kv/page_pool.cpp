@@ -5,18 +5,25 @@
 #include <string>
 
 #include "base/check.h"
+#include "kv/coder.h"
 
 namespace kvikk {
 
+size_t KvShape::page_bytes(size_t group) const {
+  return groups[group].coded ? coder->page_bytes() : page_bytes();
+}
+
 size_t KvShape::bytes_per_token() const {
   size_t bytes = 0;
-  for (size_t g = 0; g < groups.size(); ++g) bytes += slab_bytes(g) / kPageTokens;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].coded_by == kNoGroup) bytes += slab_bytes(g) / kPageTokens;
+  }
   return bytes;
 }
 
 size_t KvShape::layer_count() const {
   size_t layers = 0;
-  for (const KvGroup& group : groups) layers += group.layers.size();
+  for (const KvGroup& group : groups) layers += group.coded ? 0 : group.layers.size();
   return layers;
 }
 
@@ -26,7 +33,8 @@ size_t KvShape::sequence_slabs(size_t group, size_t tokens, size_t step_tokens) 
   if (window == 0) return all;
   // Before a step the oldest token that its first row sees is window - 1 behind; one page more on
   // either side where page borders fall badly.
-  return std::min(all, (window + step_tokens) / kPageTokens + 2);
+  return std::min(all, groups[group].first_slabs +
+                           (window + groups[group].take_back + step_tokens) / kPageTokens + 2);
 }
 
 size_t KvShape::sequence_bytes(size_t tokens) const {
@@ -39,6 +47,7 @@ Result<PagePool> PagePool::create(KvShape shape, const std::vector<size_t>& slab
   CHECK(slabs.size() == shape.groups.size());
   CHECK(shape.head_dim > 0 && shape.head_dim <= kKvDimMax);
   CHECK(shape.value_size() <= (shape.value_in_key ? shape.head_dim : kKvDimMax));
+  if (shape.coder != nullptr) CHECK(!shape.value_in_key && shape.value_size() == shape.head_dim);
   PagePool pool;
   pool.shape_ = std::move(shape);
   for (size_t g = 0; g < slabs.size(); ++g) {

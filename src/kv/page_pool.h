@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/buffer.h"
@@ -20,9 +21,20 @@ namespace kvikk {
 using SlabId = int32_t;
 inline constexpr SlabId kNoSlab = -1;
 
+class KvCoder;  // coder.h
+
+inline constexpr size_t kNoGroup = static_cast<size_t>(-1);
+
+// Layers whose old keys and values are kept as codes have two groups: this one holds their recent
+// exact pages, and the first ones; the group `coded_by` holds the codes of all pages.
 struct KvGroup {
   std::vector<size_t> layers;  // model layers in this group
-  size_t window = 0;           // tokens that these layers see, themselves included; 0: all
+  size_t window = 0;           // tokens that are seen, the newest included; 0: all
+  size_t take_back = 0;        // tokens behind the window that are kept, so that as many can be
+                               // taken back
+  size_t first_slabs = 0;      // kept besides the window
+  size_t coded_by = kNoGroup;
+  bool coded = false;  // holds codes
 };
 
 // The largest key or value of a KV head.
@@ -37,6 +49,7 @@ struct KvShape {
   // share).
   bool value_in_key = false;
   std::vector<KvGroup> groups;
+  std::shared_ptr<const KvCoder> coder;  // of the coded groups; null: none
 
   // In pages dims are padded with zeros to a multiple of 16.
   size_t key_width() const { return (head_dim + 15) / 16 * 16; }
@@ -45,10 +58,17 @@ struct KvShape {
   size_t page_bytes() const {
     return kv_part_bytes(format, key_width() + (value_in_key ? 0 : value_width()));
   }
+  size_t page_bytes(size_t group) const;
   size_t slab_bytes(size_t group) const {
-    return groups[group].layers.size() * kv_heads * page_bytes();
+    return groups[group].layers.size() * kv_heads * page_bytes(group);
   }
-  // Bytes that one token takes in all layers while it is visible to all of them.
+  // Tokens that a layer of an exact group sees, itself included; 0: all.
+  size_t seen(size_t group) const {
+    const size_t coded = groups[group].coded_by;
+    return groups[coded == kNoGroup ? group : coded].window;
+  }
+  // Bytes that one token takes in all layers while it is visible to all of them, past the few
+  // pages that a coded cache keeps exact.
   size_t bytes_per_token() const;
   size_t layer_count() const;
   // Bytes that a sequence of `tokens` holds once dropped slabs are given back.
@@ -92,7 +112,7 @@ class PagePool {
   // The page of the i-th layer of the group.
   uint8_t* page(size_t group, SlabId slab_id, size_t layer_in_group, size_t kv_head) {
     return slab(group, slab_id) +
-           (layer_in_group * shape_.kv_heads + kv_head) * shape_.page_bytes();
+           (layer_in_group * shape_.kv_heads + kv_head) * shape_.page_bytes(group);
   }
   // Writes a key [head_dim] and a value [value_size()]; value is null where it is in the key.
   void store(const Kernels& kernels, const KvPlace& place, const float* key, const float* value);

@@ -63,6 +63,9 @@ size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max,
       for (size_t i = oldest / kPageTokens; i * kPageTokens < length; ++i) {
         if (path[i]->slabs[g] == kNoSlab) return false;
       }
+      for (size_t i = 0; i < shape.groups[g].first_slabs && i * kPageTokens < length; ++i) {
+        if (path[i]->slabs[g] == kNoSlab) return false;
+      }
     }
     return true;
   };
@@ -142,7 +145,16 @@ PrefixTree::Node* PrefixTree::oldest_leaf(size_t group) {
 
 // Gives back the oldest slab of a sliding group that only the tree holds; the node stays.
 bool PrefixTree::strip_oldest(size_t group) {
+  // Without its first slabs no prefix of a group can be taken up again.
+  const auto is_first = [&](const Node* node) {
+    for (size_t depth = pool_.shape().groups[group].first_slabs; depth > 0; --depth) {
+      if (node->parent == &root_) return true;
+      node = node->parent;
+    }
+    return false;
+  };
   for (Node* node : ages_) {
+    if (is_first(node)) continue;
     const SlabId slab = node->slabs[group];
     if (slab == kNoSlab || pool_.references(group, slab) > 1) continue;
     pool_.release(group, slab);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/mapped_file.h"
+#include "kv/coder.h"
 #include "kv/sequence_kv.h"
 
 namespace kvikk {
@@ -30,8 +31,9 @@ std::string header_of(const KvShape& shape, const std::string& model_key) {
        << "\nkv_heads " << shape.kv_heads << "\nhead_dim " << shape.head_dim << "\nvalue_dim "
        << shape.value_size() << (shape.value_in_key ? " in the key" : "") << "\ngroups";
   for (const KvGroup& group : shape.groups) {
-    text << ' ' << group.layers.size() << ':' << group.window;
+    text << ' ' << group.layers.size() << ':' << group.window << (group.coded ? "c" : "");
   }
+  text << "\ncodec " << (shape.coder != nullptr ? shape.coder->identity() : "none");
   text << "\n";
   return text.str();
 }

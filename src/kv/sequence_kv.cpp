@@ -77,6 +77,10 @@ bool SequenceKv::can_truncate(size_t length) const {
     for (size_t i = oldest / kPageTokens; i * kPageTokens < length; ++i) {
       if (groups_[g][i] == kNoSlab) return false;
     }
+    const size_t first_slabs = pool_->shape().groups[g].first_slabs;
+    for (size_t i = 0; i < first_slabs && i * kPageTokens < length; ++i) {
+      if (groups_[g][i] == kNoSlab) return false;
+    }
   }
   return true;
 }
@@ -95,12 +99,14 @@ void SequenceKv::truncate(size_t length) {
 
 void SequenceKv::drop_unseen() {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const size_t window = pool_->shape().groups[g].window;
-    if (window == 0 || length_ + 1 <= window) continue;
-    const size_t oldest = length_ + 1 - window;  // the first position that the next token sees
+    const KvGroup& group = pool_->shape().groups[g];
+    const size_t window = group.window + group.take_back;
+    if (group.window == 0 || length_ + 1 <= window) continue;
+    const size_t oldest = length_ + 1 - window;  // the first position that is wanted
     const size_t unseen = std::min(oldest / kPageTokens, groups_[g].size());
     // Slabs are dropped oldest first, so the first one still held ends the walk.
-    for (size_t i = unseen; i > 0 && groups_[g][i - 1] != kNoSlab; --i) {
+    const size_t kept = pool_->shape().groups[g].first_slabs;
+    for (size_t i = unseen; i > kept && groups_[g][i - 1] != kNoSlab; --i) {
       pool_->release(g, groups_[g][i - 1]);
       groups_[g][i - 1] = kNoSlab;
     }

@@ -29,7 +29,8 @@ size_t padded(size_t n) { return (n + kPanelRows - 1) / kPanelRows * kPanelRows;
 
 }  // namespace
 
-KvShape Model::kv_shape(const ModelConfig& config, KvFormat format) {
+KvShape Model::kv_shape(const ModelConfig& config, KvFormat format,
+                        std::shared_ptr<const KvCoder> coder) {
   KvShape shape;
   shape.format = format;
   shape.kv_heads = config.kv_heads;
@@ -44,13 +45,29 @@ KvShape Model::kv_shape(const ModelConfig& config, KvFormat format) {
   }
   if (!full.layers.empty()) shape.groups.push_back(full);
   if (!sliding.layers.empty()) shape.groups.push_back(sliding);
+  if (coder == nullptr || config.mla.rank > 0) return shape;  // codes of latents: none yet
+  // The groups with the exact pages come first, in the same order as without codes.
+  const size_t exact = shape.groups.size();
+  for (size_t g = 0; g < exact; ++g) {
+    const size_t window = shape.groups[g].window;
+    if (window > 0 && window <= kExactWindow) continue;
+    KvGroup coded = shape.groups[g];
+    coded.coded = true;
+    if (window > 0) coded.take_back = kTakeBackMax;
+    shape.groups[g].window = kExactWindow;
+    shape.groups[g].take_back = kTakeBackMax;
+    shape.groups[g].first_slabs = 1;
+    shape.groups[g].coded_by = shape.groups.size();
+    shape.groups.push_back(std::move(coded));
+  }
+  shape.coder = std::move(coder);
   return shape;
 }
 
 Result<std::unique_ptr<Model>> Model::create(std::shared_ptr<const TensorSource> source,
                                              ModelConfig config, ModelWeights weights,
-                                             Compute& compute, size_t rows_max,
-                                             size_t context_max) {
+                                             Compute& compute, size_t rows_max, size_t context_max,
+                                             bool coded_kv) {
   std::unique_ptr<Model> model(new Model(std::move(config), std::move(weights)));
   model->source_ = std::move(source);
   model->rows_max_ = rows_max;
@@ -67,11 +84,11 @@ Result<std::unique_ptr<Model>> Model::create(std::shared_ptr<const TensorSource>
       model->places_[shape.groups[g].layers[i]] = {g, i};
     }
   }
-  TRY(model->allocate(compute, context_max));
+  TRY(model->allocate(compute, context_max, coded_kv));
   return model;
 }
 
-Status Model::allocate(const Compute& compute, size_t context_max) {
+Status Model::allocate(const Compute& compute, size_t context_max, bool coded_kv) {
   const ModelConfig& c = config_;
   const size_t half = c.rotary / 2;
   const auto floats = [](size_t n) { return Buffer::allocate(n * sizeof(float)); };
@@ -105,7 +122,7 @@ Status Model::allocate(const Compute& compute, size_t context_max) {
   const int threads = compute.threads();
   TRY_ASSIGN(Attention attention,
              Attention::create(threads, c.heads, c.kv_heads, std::max(c.head_dim, c.value_dim),
-                               context_max));
+                               context_max, coded_kv ? attend_dim_max(c, true) : 0));
   attention_ = std::make_unique<Attention>(std::move(attention));
   fill_inverse_frequencies(c.rope, c.rotary, context_max, inverse_freq_.as<float>());
   fill_inverse_frequencies(c.rope_sliding, c.rotary, context_max, inverse_freq_.as<float>() + half);
@@ -223,6 +240,8 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   matmul(compute, in_, products);
   compute.pool().label("rotate and store");
   rotate_and_store(compute, batch, layer);
+  seal_pages(compute, batch, layer);
+  if (query_observer_) query_observer_(batch, layer, q_.as<float>(), padded(q.outputs));
 
   in_.shape(rows, c.heads * c.value_dim);
   attend(compute, batch, layer, q_.as<float>(), padded(q.outputs), in_.row(0), in_.k());
@@ -296,6 +315,27 @@ void Model::finish_heads(const Kernels& kernels, const LayerConfig& layer, const
     if (!c.qk_norm_after_rope) norm_head();
     if (layer.rotates) rope(head, rope_table, rope_table + c.rotary / 2, c.rotary);
     if (c.qk_norm_after_rope) norm_head();
+  }
+}
+
+// Pages whose last token this step has stored become codes, where the cache has them.
+void Model::seal_pages(Compute& compute, const Batch& batch, size_t layer) {
+  const LayerPlace place = places_[layer];
+  for (const Span& span : batch.spans) {
+    PagePool& pool = span.sequence->pool();
+    const size_t coded = pool.shape().groups[place.group].coded_by;
+    if (coded == kNoGroup) continue;
+    const size_t first = span.first_position / kPageTokens;
+    const size_t pages = (span.first_position + span.rows) / kPageTokens - first;
+    const size_t heads = config_.kv_heads;
+    compute.pool().parallel_for(pages * heads, [&](size_t i, int) {
+      const size_t page = first + i / heads;
+      const size_t head = i % heads;
+      pool.shape().coder->seal(
+          pool.shape().format,
+          pool.page(place.group, span.sequence->slab(place.group, page), place.index, head), layer,
+          head, page, pool.page(coded, span.sequence->slab(coded, page), place.index, head));
+    });
   }
 }
 

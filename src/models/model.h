@@ -2,6 +2,7 @@
 // A loaded decoder and its forward pass: one path for prefill, decode, batches and --exact.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "kv/attend.h"
+#include "kv/coder.h"
 #include "kvikk/token.h"
 #include "models/config.h"
 #include "models/mla.h"
@@ -79,19 +81,30 @@ struct Batch {
 
 class Model {
  public:
-  // rows_max: rows of a batch; context_max: positions of a sequence. Errors: kInvalidArgument (more
+  // rows_max: rows of a batch; context_max: positions of a sequence; coded_kv: whether caches with
+  // a coder will come. Errors: kInvalidArgument (more
   // positions than a model with learned ones has), kExhausted.
   static Result<std::unique_ptr<Model>> create(std::shared_ptr<const TensorSource> source,
                                                ModelConfig config, ModelWeights weights,
                                                Compute& compute, size_t rows_max,
-                                               size_t context_max);
+                                               size_t context_max, bool coded_kv = false);
 
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_; }
   size_t rows_max() const { return rows_max_; }
 
   // The cache that this model needs.
-  static KvShape kv_shape(const ModelConfig& config, KvFormat format);
+  static KvShape kv_shape(const ModelConfig& config, KvFormat format,
+                          std::shared_ptr<const KvCoder> coder = nullptr);
+  // The head size that Compute::create() needs.
+  static size_t attend_dim_max(const ModelConfig& config, bool coded_kv) {
+    return coded_kv ? KvCoder::attend_dim_max(config.head_dim, config.rotary) : config.head_dim;
+  }
+
+  // Sees the queries of each layer of each step, rotated and scaled: [rows, stride].
+  using QueryObserver =
+      std::function<void(const Batch& batch, size_t layer, const float* queries, size_t stride)>;
+  void observe_queries(QueryObserver observer) { query_observer_ = std::move(observer); }
 
   // Runs all layers over the batch, stores keys and values, keeps the final hidden state of the
   // output rows. Tokens must be in the vocabulary. Does not advance the sequences.
@@ -107,7 +120,7 @@ class Model {
  private:
   Model(ModelConfig config, ModelWeights weights)
       : config_(std::move(config)), weights_(std::move(weights)) {}
-  Status allocate(const Compute& compute, size_t context_max);
+  Status allocate(const Compute& compute, size_t context_max, bool coded_kv);
   void embed(Compute& compute, const Batch& batch);
   void fill_rope_tables(Compute& compute, const Batch& batch);
   void join(const Kernels& kernels, const Linear& last, const NormWeights& post_norm, float* y,
@@ -121,6 +134,7 @@ class Model {
   void rotate_and_store(Compute& compute, const Batch& batch, size_t layer);
   void finish_heads(const Kernels& kernels, const LayerConfig& layer, const NormWeights& norm,
                     const float* rope_table, size_t heads, float* row);
+  void seal_pages(Compute& compute, const Batch& batch, size_t layer);
   void mlp_block(Compute& compute, size_t layer);
   void gather_outputs(Compute& compute, const Batch& batch);
 
@@ -151,6 +165,7 @@ class Model {
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<MlaBlock> latent_;  // where the model has latent attention
   std::unique_ptr<MoeBlock> moe_;     // where it has experts
+  QueryObserver query_observer_;
 };
 
 }  // namespace kvikk

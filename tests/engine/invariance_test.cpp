@@ -14,10 +14,18 @@
 namespace kvikk {
 namespace {
 
-const char* const kModels[] = {"llama/model-q4_0.gguf", "qwen2/model-q8_0.gguf",
-                               "gemma3_text/model.gguf"};
+// After an '@': the cache.
+const char* const kModels[] = {"llama/model-q4_0.gguf",           "qwen2/model-q8_0.gguf",
+                               "gemma3_text/model.gguf",          "llama/model-q4_0.gguf@turbo3",
+                               "qwen2/model-q8_0.gguf@turbo4",    "qwen2/model-q8_0.gguf@fit4",
+                               "gemma3_text/model.gguf@q8/turbo2"};
 
-std::unique_ptr<Engine> load(const std::string& model, EngineOptions options) {
+std::unique_ptr<Engine> load(std::string model, EngineOptions options) {
+  const size_t at = model.find('@');
+  if (at != std::string::npos) {
+    options.kv = model.substr(at + 1);
+    model.resize(at);
+  }
   auto file = ModelFile::open(std::string(KVIKK_TEST_DATA) + "/models/" + model);
   EXPECT_TRUE(file.ok()) << file.status().message();
   auto engine = Engine::load(std::move(*file), options);
@@ -146,7 +154,10 @@ TEST_P(Invariance, LogitsDoNotDependOnChunkOrThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::ValuesIn(kModels), [](const auto& test) {
   const std::string name = test.param;
-  return name.substr(0, name.find('/'));
+  const size_t at = name.find('@');
+  std::string kv = at == std::string::npos ? "" : "_" + name.substr(at + 1);
+  std::replace(kv.begin(), kv.end(), '/', '_');
+  return name.substr(0, name.find('/')) + kv;
 });
 
 }  // namespace

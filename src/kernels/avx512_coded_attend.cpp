@@ -1,0 +1,311 @@
+// Attention over coded pages for AVX-512, in integers. A unit of 64 codes becomes 64 bytes of the
+// codebook by one permutation, shared by all rows of a tile; vpdpbusd multiplies them with four
+// dims of a query, or with the weights of four tokens. Memory is read at the size of the codes, and
+// a token costs a quarter of the multiplications of floats.
+//
+// Row invariance: integer sums are exact; everything else is done for each row by itself.
+
+#include "kernels/avx512_softmax.h"
+#include "kernels/coded_page.h"
+#include "kernels/kernels.h"
+
+namespace kvikk::avx512 {
+
+void fill_coded_attend(Kernels& kernels);
+
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kTileRowsMax = 6;  // with 4 units of values: 24 accumulators
+constexpr size_t kUnits = 4;        // of values at a time
+
+int32_t load_int(const void* p) {
+  int32_t value = 0;
+  __builtin_memcpy(&value, p, sizeof value);
+  return value;
+}
+
+// Levels as bytes: the permutation looks at six bits of an index, the table repeats.
+template <size_t kBits>
+__m512i byte_table(const CodedLayout& layout) {
+  if constexpr (kBits == 8) {
+    return _mm512_setzero_si512();
+  } else {
+    return _mm512_broadcast_i32x4(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(layout.level_bytes[kBits])));
+  }
+}
+
+// The 64 signed level bytes of unit u of a run. Keys use them with 128 added.
+template <size_t kBits>
+__m512i unit_bytes(const uint8_t* run, size_t units, size_t u, __m512i table) {
+  if constexpr (kBits == 8) {
+    return _mm512_loadu_si512(run + u * kLine);
+  } else if constexpr (kBits == 4) {
+    const __m512i line = _mm512_loadu_si512(run + u / 2 * kLine);
+    const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(u % 2 * 4));
+    return _mm512_permutexvar_epi8(_mm512_srl_epi16(line, shift), table);
+  } else {
+    const __m512i line = _mm512_loadu_si512(run + u / 4 * kLine);
+    const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(u % 4 * 2));
+    const __m512i low = _mm512_srl_epi16(line, shift);
+    if constexpr (kBits == 2) return _mm512_permutexvar_epi8(low, table);
+    const uint8_t* thirds = run + (units + 3) / 4 * kLine + u * 8;
+    uint64_t mask = 0;
+    __builtin_memcpy(&mask, thirds, sizeof mask);
+    const __m512i code = _mm512_and_si512(low, _mm512_set1_epi8(3));
+    const __mmask64 third = _cvtu64_mask64(mask);
+    const __m512i whole = _mm512_mask_add_epi8(code, third, code, _mm512_set1_epi8(4));
+    return _mm512_permutexvar_epi8(whole, table);
+  }
+}
+
+struct Tile {
+  const CodedAttendArgs* args;
+  size_t page, row;  // index of the page; first row
+  size_t key_dims, value_dims;
+  float* sums;     // [rows][16]
+  float* weights;  // [tile rows][64]
+  uint8_t* bytes;  // [tile rows][64]: weights as bytes
+};
+
+template <size_t kBits, size_t kRows, bool kTwo>
+void score_run(const uint8_t* run, size_t units, const CodedLayout& layout, const int8_t* query,
+               size_t dims, __m512i (&high)[kRows], __m512i (&low)[kRows]) {
+  __m512i table = byte_table<kBits>(layout);
+  if constexpr (kBits != 8) table = _mm512_xor_si512(table, _mm512_set1_epi8(-128));
+  const auto add = [&](size_t u) __attribute__((always_inline)) {
+    const __m512i keys = unit_bytes<kBits>(run, units, u, table);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+      const int8_t* q = query + r * 2 * dims + u * 4;
+      high[r] = _mm512_dpbusd_epi32(high[r], keys, _mm512_set1_epi32(load_int(q)));
+      if constexpr (kTwo) {
+        low[r] = _mm512_dpbusd_epi32(low[r], keys, _mm512_set1_epi32(load_int(q + dims)));
+      }
+    }
+  };
+  for (size_t u = 0; u < units; u += 4) {  // segments are multiples of 16 dims
+    add(u);
+    add(u + 1);
+    add(u + 2);
+    add(u + 3);
+  }
+}
+
+// Scores of 16 tokens.
+template <size_t kRows, bool kTwo>
+void score_block(const Tile& tile, const uint8_t* keys, size_t block) {
+  const CodedAttendArgs& args = *tile.args;
+  const CodedLayout& layout = *args.keys;
+  const size_t block_bytes = coded_key_block_bytes(layout);
+  const uint8_t* run = keys + block * block_bytes;
+  const int8_t* query = args.query_bytes + tile.row * 2 * tile.key_dims;
+  __m512i high[kRows];
+  __m512i low[kRows];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) {
+    const int32_t* sums = args.query_sums + (tile.row + r) * 2;
+    high[r] = _mm512_set1_epi32(-128 * sums[0]);
+    low[r] = _mm512_set1_epi32(-128 * sums[1]);
+  }
+  for (const CodedSegment& s : layout.segments) {
+    const size_t units = s.dims / 4;
+    switch (s.bits) {
+      case 8:
+        score_run<8, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
+        break;
+      case 4:
+        score_run<4, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
+        break;
+      case 3:
+        score_run<3, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
+        break;
+      case 2:
+        score_run<2, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
+        break;
+      default:  // no codes; the query's bytes are zeros there
+        break;
+    }
+    run += coded_run_bytes(s.bits, units);
+    query += s.dims;
+  }
+  const __m512 scale = _mm512_cvtph_ps(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + 4 * block_bytes + block * 32)));
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) {
+    __m512 dot = _mm512_cvtepi32_ps(high[r]);
+    if constexpr (kTwo)
+      dot = _mm512_fmadd_ps(dot, _mm512_set1_ps(128.0f), _mm512_cvtepi32_ps(low[r]));
+    const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(args.query_scales[tile.row + r]));
+    __m512 score = _mm512_mul_ps(dot, factor);
+    if (args.bias != nullptr) {
+      const float* bias = args.bias + (tile.page * args.rows + tile.row + r) * kPageTokens;
+      score = _mm512_add_ps(score, _mm512_loadu_ps(bias + block * 16));
+    }
+    _mm512_storeu_ps(tile.weights + r * kPageTokens + block * 16, score);
+  }
+}
+
+// Weights times the values' scales to bytes; returns what a byte counts.
+float weights_to_bytes(const float* weights, const uint8_t* scales, uint8_t* bytes) {
+  __m512 w[4];
+  __m512 sum = _mm512_setzero_ps();
+  __m512 largest = _mm512_set1_ps(1e-30f);
+#pragma GCC unroll 4
+  for (size_t b = 0; b < 4; ++b) {
+    const __m512 scale =
+        _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + b * 32)));
+    w[b] = _mm512_mul_ps(_mm512_loadu_ps(weights + b * 16), scale);
+    sum = _mm512_add_ps(sum, w[b]);
+    largest = _mm512_max_ps(w[b], largest);
+  }
+  const float most = _mm512_reduce_max_ps(largest);
+  const __m512 factor = _mm512_set1_ps(255.0f / most);
+#pragma GCC unroll 4
+  for (size_t b = 0; b < 4; ++b) {
+    const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(w[b], factor));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + b * 16), _mm512_cvtusepi32_epi8(code));
+  }
+  const float total = _mm512_reduce_add_ps(sum);
+  return most / 255.0f + (total - total);  // a value that is no number stays one
+}
+
+// acc = acc * rescale + weights x values for kCount units from unit `first` on.
+template <size_t kBits, size_t kRows, size_t kCount>
+void add_units(const Tile& tile, const uint8_t* values, size_t first, const float* rescale,
+               const float* step) {
+  const CodedLayout& layout = *tile.args->values;
+  const size_t units = tile.value_dims / 16;
+  const size_t row_bytes = coded_run_bytes(kBits, units);
+  const __m512i table = byte_table<kBits>(layout);
+  __m512i sum[kRows][kCount];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (size_t u = 0; u < kCount; ++u) sum[r][u] = _mm512_setzero_si512();
+  }
+  for (size_t t = 0; t < kPageTokens / 4; ++t) {
+    const uint8_t* run = values + t * row_bytes;
+    __m512i value[kCount];
+#pragma GCC unroll 4
+    for (size_t u = 0; u < kCount; ++u) {
+      value[u] = unit_bytes<kBits>(run, units, first + u, table);
+      if constexpr (kBits == 8) value[u] = _mm512_xor_si512(value[u], _mm512_set1_epi8(-128));
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+      const __m512i w = _mm512_set1_epi32(load_int(tile.bytes + r * kPageTokens + t * 4));
+#pragma GCC unroll 4
+      for (size_t u = 0; u < kCount; ++u) sum[r][u] = _mm512_dpbusd_epi32(sum[r][u], w, value[u]);
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) {
+    float* acc = tile.args->acc + (tile.row + r) * tile.value_dims + first * 16;
+    const __m512 keep = _mm512_set1_ps(rescale[r]);
+    const __m512 factor = _mm512_set1_ps(step[r] * layout.byte_scale[kBits]);
+#pragma GCC unroll 4
+    for (size_t u = 0; u < kCount; ++u) {
+      const __m512 old = _mm512_mul_ps(_mm512_loadu_ps(acc + u * 16), keep);
+      _mm512_storeu_ps(acc + u * 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][u]), factor, old));
+    }
+  }
+}
+
+template <size_t kBits, size_t kRows>
+void add_values(const Tile& tile, const uint8_t* values, const float* rescale, const float* step) {
+  const size_t units = tile.value_dims / 16;
+  size_t u = 0;
+  for (; u + kUnits <= units; u += kUnits) {
+    add_units<kBits, kRows, kUnits>(tile, values, u, rescale, step);
+  }
+  for (; u < units; ++u) add_units<kBits, kRows, 1>(tile, values, u, rescale, step);
+}
+
+template <size_t kRows>
+void attend_tile(const Tile& tile) {
+  const CodedAttendArgs& args = *tile.args;
+  const uint8_t* page = args.pages[tile.page];
+  for (size_t block = 0; block < 4; ++block) {
+    if (args.two_halves) {
+      score_block<kRows, true>(tile, page, block);
+    } else {
+      score_block<kRows, false>(tile, page, block);
+    }
+  }
+  if (args.softcap > 0.0f) cap_scores(tile.weights, kRows * kPageTokens, args.softcap);
+  const uint8_t* values = page + args.value_offset;
+  const size_t bits = args.values->segments[0].bits;
+  const uint8_t* scales = values + 16 * coded_value_row_bytes(*args.values);
+  const size_t position = args.first_position + tile.page * kPageTokens;
+  float rescale[kRows];
+  float step[kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    const size_t row = tile.row + r;
+    const uint64_t visible =
+        visible_tokens(position, args.visible_begin[row], args.visible_end[row]);
+    const __m512 old_max = _mm512_set1_ps(args.max[row]);
+    __m512 added;
+    const __m512 max = weigh_row(tile.weights + r * kPageTokens, visible, old_max, added);
+    rescale[r] = _mm512_cvtss_f32(exp_f32(_mm512_sub_ps(old_max, max)));
+    args.max[row] = _mm512_cvtss_f32(max);
+    float* sums = tile.sums + row * kLanes;
+    _mm512_storeu_ps(sums,
+                     _mm512_fmadd_ps(_mm512_loadu_ps(sums), _mm512_set1_ps(rescale[r]), added));
+    step[r] =
+        weights_to_bytes(tile.weights + r * kPageTokens, scales, tile.bytes + r * kPageTokens);
+  }
+  switch (bits) {
+    case 8:
+      return add_values<8, kRows>(tile, values, rescale, step);
+    case 4:
+      return add_values<4, kRows>(tile, values, rescale, step);
+    case 3:
+      return add_values<3, kRows>(tile, values, rescale, step);
+    default:
+      return add_values<2, kRows>(tile, values, rescale, step);
+  }
+}
+
+constexpr void (*kAttendTile[kTileRowsMax + 1])(const Tile&) = {
+    nullptr,        attend_tile<1>, attend_tile<2>, attend_tile<3>,
+    attend_tile<4>, attend_tile<5>, attend_tile<6>};
+
+void prefetch(const uint8_t* page, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kLine) {
+    _mm_prefetch(reinterpret_cast<const char*>(page + i), _MM_HINT_T1);
+  }
+}
+
+void attend_coded(const CodedAttendArgs& args) {
+  if (args.rows == 0) return;
+  Tile tile;
+  tile.args = &args;
+  tile.key_dims = coded_dims(*args.keys);
+  tile.value_dims = coded_dims(*args.values);
+  tile.weights = reinterpret_cast<float*>(args.scratch);
+  tile.bytes = args.scratch + kTileRowsMax * kPageTokens * sizeof(float);
+  tile.sums = reinterpret_cast<float*>(tile.bytes + kTileRowsMax * kPageTokens);
+  for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
+  for (size_t i = 0; i < args.rows * kLanes; ++i) tile.sums[i] = 0.0f;
+  for (size_t i = 0; i < args.rows * tile.value_dims; ++i) args.acc[i] = 0.0f;
+  const size_t tiles = (args.rows + kTileRowsMax - 1) / kTileRowsMax;
+  const size_t page_bytes = args.value_offset + coded_value_bytes(*args.values);
+  for (tile.page = 0; tile.page < args.page_count; ++tile.page) {
+    if (tile.page + 1 < args.page_count) prefetch(args.pages[tile.page + 1], page_bytes);
+    for (size_t t = 0; t < tiles; ++t) {
+      tile.row = args.rows * t / tiles;
+      kAttendTile[args.rows * (t + 1) / tiles - tile.row](tile);
+    }
+  }
+  for (size_t r = 0; r < args.rows; ++r) {
+    args.sum[r] = _mm512_reduce_add_ps(_mm512_loadu_ps(tile.sums + r * kLanes));
+  }
+}
+
+}  // namespace
+
+void fill_coded_attend(Kernels& kernels) { kernels.attend_coded = attend_coded; }
+
+}  // namespace kvikk::avx512

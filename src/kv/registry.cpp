@@ -1,0 +1,54 @@
+#include "kv/registry.h"
+
+namespace kvikk {
+
+namespace {
+
+constexpr KvCodec kQ8 = {"q8", "8 bits, even steps", KvCoding::kLargest, 8};
+constexpr KvCodec kFit4 = {"fit4", "keys 4 bits in a fitted basis, values turbo4",
+                           KvCoding::kFitted, 4};
+constexpr KvCodec kFit3 = {"fit3", "keys 3 bits in a fitted basis, values turbo3",
+                           KvCoding::kFitted, 3};
+constexpr KvCodec kTurbo4 = {"turbo4", "TurboQuant, 4 bits", KvCoding::kSphere, 4};
+constexpr KvCodec kTurbo3 = {"turbo3", "TurboQuant, 3 bits", KvCoding::kSphere, 3};
+constexpr KvCodec kTurbo2 = {"turbo2", "TurboQuant, 2 bits", KvCoding::kSphere, 2};
+
+constexpr const KvCodec* kCodecs[] = {&kQ8, &kFit4, &kFit3, &kTurbo4, &kTurbo3, &kTurbo2};
+
+const KvCodec* find_codec(std::string_view name) {
+  for (const KvCodec* codec : kCodecs) {
+    if (codec->name == name) return codec;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const KvCodec* const> kv_codecs() { return kCodecs; }
+
+std::string KvChoice::name() const {
+  if (!coded()) return exact == KvFormat::kF32 ? "f32" : "bf16";
+  if (keys == values) return std::string(keys->name);
+  return std::string(keys->name) + "/" + std::string(values->name);
+}
+
+Result<KvChoice> parse_kv(std::string_view text, KvFormat exact) {
+  KvChoice choice;
+  choice.exact = exact;
+  if (text.empty()) return choice;
+  if (text == "bf16" || text == "f32") {
+    choice.exact = text == "f32" ? KvFormat::kF32 : KvFormat::kBF16;
+    return choice;
+  }
+  const size_t slash = text.find('/');
+  choice.keys = find_codec(text.substr(0, slash));
+  choice.values =
+      slash == std::string_view::npos ? choice.keys : find_codec(text.substr(slash + 1));
+  if (choice.keys != nullptr && choice.values != nullptr) return choice;
+  std::string names = "bf16, f32";
+  for (const KvCodec* codec : kCodecs) names += ", " + std::string(codec->name);
+  return invalid_argument("kv '" + std::string(text) + "' is not known; it can be " + names +
+                          ", or two of the coded ones as KEYS/VALUES");
+}
+
+}  // namespace kvikk

@@ -1,0 +1,146 @@
+#include "models/kv_sidecar.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/mapped_file.h"
+#include "models/kv_coding.h"
+#include "weights/panel_cache.h"
+
+namespace kvikk {
+
+namespace {
+
+constexpr char kMagic[] = "KVIKKEY1";
+constexpr size_t kMagicBytes = 8;
+// Of a file: a fitted basis of every head of a very large model.
+constexpr uint64_t kSidecarBytesMax = uint64_t{4} << 30;
+
+// The parts of an entry, in the order of the file.
+template <class Entry, class F>
+void visit_parts(Entry& entry, F&& f) {
+  f(entry.rope_mean);
+  f(entry.mean);
+  f(entry.balance);
+  f(entry.forward);
+  f(entry.backward);
+  f(entry.deviation);
+}
+
+void put(std::string& out, const void* data, size_t size) {
+  out.append(static_cast<const char*>(data), size);
+}
+void put_number(std::string& out, uint64_t value) { put(out, &value, sizeof value); }
+
+class Reader {
+ public:
+  explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  bool bytes(void* out, size_t size) {
+    if (size > bytes_.size()) return false;
+    std::memcpy(out, bytes_.data(), size);
+    bytes_ = bytes_.subspan(size);
+    return true;
+  }
+  bool number(uint64_t& value) { return bytes(&value, sizeof value); }
+  bool floats(std::vector<float>& out) {
+    uint64_t count = 0;
+    if (!number(count) || count > bytes_.size() / sizeof(float)) return false;
+    out.resize(count);
+    return bytes(out.data(), count * sizeof(float));
+  }
+  bool done() const { return bytes_.empty(); }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+bool read_entry(Reader& reader, KeyConditioning& entry) {
+  bool good = true;
+  visit_parts(entry, [&](std::vector<float>& part) { good = good && reader.floats(part); });
+  for (CodedSegment& segment : entry.layout.segments) {
+    good = good && reader.bytes(&segment, sizeof segment);
+  }
+  return good;
+}
+
+}  // namespace
+
+std::string kv_sidecar_key(const TensorSource& source, const KvChoice& choice) {
+  const std::string_view text = calibration_text();
+  // A mean and a balance serve all codecs, a fitted basis its own.
+  const bool fitted = choice.keys->coding == KvCoding::kFitted;
+  return panel_cache_key(source, "keys 1 " + std::string(fitted ? choice.keys->name : "balance") +
+                                     (choice.exact == KvFormat::kF32 ? " f32 " : " bf16 ") +
+                                     std::to_string(XXH3_64bits(text.data(), text.size())));
+}
+
+std::string kv_sidecar_path(const std::string& models_dir, const std::string& key) {
+  return models_dir + "/cache/" + key + ".keys";
+}
+
+Result<std::vector<KeyConditioning>> read_kv_sidecar(const std::string& path,
+                                                     const std::string& key) {
+  TRY_ASSIGN(const MappedFile file, MappedFile::open(path));
+  const std::span<const uint8_t> all = file.bytes();
+  const Status broken = damaged(path + ": the measurements of keys are damaged");
+  if (all.size() < kMagicBytes + sizeof(uint64_t) || all.size() > kSidecarBytesMax) return broken;
+  const std::span<const uint8_t> body = all.first(all.size() - sizeof(uint64_t));
+  uint64_t sum = 0;
+  std::memcpy(&sum, all.data() + body.size(), sizeof sum);
+  if (XXH3_64bits(body.data(), body.size()) != sum) return broken;
+  Reader reader(body);
+  char magic[kMagicBytes];
+  uint64_t size = 0;
+  if (!reader.bytes(magic, kMagicBytes) || std::memcmp(magic, kMagic, kMagicBytes) != 0) {
+    return broken;
+  }
+  if (!reader.number(size) || size != key.size()) return broken;
+  std::string found(size, '\0');
+  if (!reader.bytes(found.data(), size) || found != key) return broken;
+  uint64_t count = 0;
+  if (!reader.number(count) || count > body.size()) return broken;
+  std::vector<KeyConditioning> out(count);
+  for (KeyConditioning& entry : out) {
+    if (!read_entry(reader, entry)) return broken;
+  }
+  if (!reader.done()) return broken;
+  return out;
+}
+
+Status write_kv_sidecar(const std::string& path, const std::string& key,
+                        const std::vector<KeyConditioning>& conditioning) {
+  std::string out(kMagic, kMagicBytes);
+  put_number(out, key.size());
+  out += key;
+  put_number(out, conditioning.size());
+  for (const KeyConditioning& entry : conditioning) {
+    visit_parts(entry, [&](const std::vector<float>& part) {
+      put_number(out, part.size());
+      put(out, part.data(), part.size() * sizeof(float));
+    });
+    for (const CodedSegment& segment : entry.layout.segments) put(out, &segment, sizeof segment);
+  }
+  put_number(out, XXH3_64bits(out.data(), out.size()));
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error) return io_error(path + ": cannot be written: " + error.message());
+  const std::string temporary = path + "." + std::to_string(::getpid());
+  FILE* file = std::fopen(temporary.c_str(), "wb");
+  if (file == nullptr) {
+    return io_error(temporary + ": cannot be written: " + std::strerror(errno));
+  }
+  const bool written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
+  const int write_error = errno;
+  if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return io_error(path + ": cannot be written: " + std::strerror(written ? errno : write_error));
+  }
+  return ok_status();
+}
+
+}  // namespace kvikk
