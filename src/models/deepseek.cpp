@@ -107,12 +107,13 @@ Status read_v2_router(const ConfigKeys& keys, ModelConfig& c) {
 }
 
 Result<ModelConfig> read_config(const ConfigKeys& keys) {
-  ModelConfig defaults;
-  if (!keys.is_gguf()) {
-    TRY_ASSIGN(defaults.rotary, keys.size({"", "qk_rope_head_dim"}, kKvDimMax));
-  }
-  TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
+  TRY_ASSIGN(ModelConfig c, read_common_config(keys));
   c.rope_style = RopeStyle::kPairs;
+  if (!keys.is_gguf()) {
+    constexpr Key kRotary = {"", "qk_rope_head_dim"};
+    TRY_ASSIGN(c.rotary, keys.size(kRotary, kKvDimMax));
+    if (c.rotary % 2 != 0) return keys.wrong(kRotary, std::to_string(c.rotary), "an even number");
+  }
   TRY_ASSIGN(const bool biased, keys.flag({"", "attention_bias"}, false));
   if (biased) {
     return unsupported(keys.path() +
