@@ -72,7 +72,7 @@ class Documents(unittest.TestCase):
         for script in scripts:
             lines = read(script).split("\n")
             first = lines[1] if lines[0].startswith("#!") else lines[0]
-            self.assertTrue(first.startswith(("# ", '"""')), script)
+            self.assertRegex(first, r'^(# |r?""")\S', script)
 
 
 if __name__ == "__main__":
