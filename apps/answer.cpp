@@ -88,17 +88,29 @@ nlohmann::ordered_json answer_json(const Completion& c) {
       {"text", c.text},
       {"finish_reason", finish_reason_name(c.reason)},
       {"tokens", c.tokens},
-      {"seed", c.seed},
       {"prompt_tokens", c.prompt_tokens},
       {"cached_tokens", c.cached_tokens},
       {"completion_tokens", c.tokens.size()},
+      {"seed", c.seed},
       {"prefill_seconds", c.timing.prefill_seconds},
       {"decode_seconds", c.timing.decode_seconds},
       {"prefill_tokens_per_second", prefill_rate(c)},
       {"decode_tokens_per_second", decode_rate(c)},
   };
-  if (!c.logprobs.empty()) json["logprobs"] = c.logprobs;
+  add_logprobs(c, json);
   return json;
+}
+
+void add_logprobs(const Completion& c, nlohmann::ordered_json& json) {
+  if (!c.logprobs.empty()) json["logprobs"] = c.logprobs;
+  if (c.top_logprobs.empty()) return;
+  nlohmann::ordered_json& all = json["top_logprobs"];
+  for (const std::vector<TokenLogprob>& tops : c.top_logprobs) {
+    all.push_back(nlohmann::ordered_json::array());
+    for (const TokenLogprob& top : tops) {
+      all.back().push_back({{"token", top.token}, {"logprob", top.logprob}});
+    }
+  }
 }
 
 }  // namespace kvikk

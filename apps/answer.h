@@ -40,5 +40,7 @@ Result<Completion> stream_answer(Shell& shell, Engine& engine, Request request, 
 // "prompt 12 tokens (0 cached), 400 tok/s; answer 87 tokens, 180 tok/s".
 std::string stats_text(const Completion& completion);
 nlohmann::ordered_json answer_json(const Completion& completion);
+// Adds "logprobs" and "top_logprobs" where they were asked for.
+void add_logprobs(const Completion& completion, nlohmann::ordered_json& json);
 
 }  // namespace kvikk

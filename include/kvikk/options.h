@@ -21,6 +21,12 @@ struct LogitBias {
   float bias = 0;
 };
 
+// What logprobs and top_logprobs report.
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
 inline constexpr int32_t kWindowTokensMax = 1 << 24;   // penalty_last_n, dry_penalty_last_n
 inline constexpr int32_t kTopLogprobsMax = 20;         // top_logprobs
 inline constexpr int64_t kFreshSeed = -1;              // seed: take one from the system

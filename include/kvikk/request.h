@@ -40,7 +40,9 @@ struct Timing {
 struct Completion {
   std::vector<TokenId> tokens;  // without the end-of-generation token
   std::vector<float> logprobs;  // of the tokens, when asked for
-  std::string text;             // without the stop string
+  // [tokens][SamplingOptions::top_logprobs], the most likely first; of no token when it is 0.
+  std::vector<std::vector<TokenLogprob>> top_logprobs;
+  std::string text;  // without the stop string
   FinishReason reason = FinishReason::kStop;
   std::string error;  // when kFailed
   size_t prompt_tokens = 0;

@@ -39,6 +39,7 @@ void Sequence::accept(const SampledToken& sampled) {
   if (request.sampling.logprobs || request.sampling.top_logprobs > 0) {
     completion.logprobs.push_back(sampled.logprob);
   }
+  if (request.sampling.top_logprobs > 0) completion.top_logprobs.push_back(sampled.top);
   std::string text;
   if (detokenizer.has_value()) text = stop_matcher.push(detokenizer->push(sampled.token));
   emit(sampled.token, text, sampled.logprob);

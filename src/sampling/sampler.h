@@ -18,11 +18,6 @@
 
 namespace kvikk {
 
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;
-};
-
 struct SampledToken {
   TokenId token = 0;
   float logprob = NAN;            // of the raw logits; NaN unless options.logprobs or top_logprobs

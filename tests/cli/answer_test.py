@@ -31,6 +31,10 @@ class Answer(ProgramTest):
         self.assertEqual(answer["finish_reason"], "length")
         self.assertEqual(answer["completion_tokens"], 5)
         self.assertEqual(len(answer["logprobs"]), 5)
+        self.assertEqual([len(tops) for tops in answer["top_logprobs"]], [2] * 5)
+        for tops, chosen in zip(answer["top_logprobs"], answer["logprobs"]):
+            self.assertGreaterEqual(tops[0]["logprob"], tops[1]["logprob"])
+            self.assertGreaterEqual(tops[0]["logprob"], chosen)
         self.assertEqual(answer["prompt_tokens"], len("|user\nhi|\n|assistant\n"))
         for key in ("load_seconds", "prefill_seconds", "decode_seconds",
                     "prefill_tokens_per_second", "decode_tokens_per_second"):
