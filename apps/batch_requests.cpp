@@ -1,8 +1,8 @@
 #include "batch_requests.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "answer.h"
 #include "chat_prompt.h"
 #include "json_text.h"
 #include "option_entry.h"
@@ -85,26 +85,11 @@ Status apply_options(const Json& line, Request& request) {
   return ok_status();
 }
 
-// What Engine::submit would say only when the request's turn comes.
-Status check_fits(const Engine& engine, const Request& request) {
-  TRY(validate(request.sampling, engine.config().vocabulary));
-  if (request.tokens.empty()) return invalid_argument("the prompt is empty");
-  for (const TokenId token : request.tokens) {
-    if (static_cast<size_t>(token) < engine.config().vocabulary) continue;
-    return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
-                            std::to_string(engine.config().vocabulary));
-  }
-  const size_t needed = request.tokens.size() + std::max<size_t>(request.max_tokens, 1);
-  if (needed <= engine.context()) return ok_status();
-  return exhausted("the prompt has " + std::to_string(request.tokens.size()) +
-                   " tokens and max_tokens is " + std::to_string(request.max_tokens) +
-                   "; the context holds " + std::to_string(engine.context()));
-}
-
 Status read_request(Engine& engine, const Json& line, const std::string& where, Request& request) {
   TRY(apply_options(line, request));
   TRY_ASSIGN(request.tokens, encode_line(engine, line, where));
-  return check_fits(engine, request);
+  // Now, not when its turn comes and others have been answered.
+  return engine.check(request);
 }
 
 }  // namespace
@@ -145,7 +130,8 @@ Json batch_answer(const BatchRequest& request, const Completion& completion) {
                {"text", completion.text},
                {"finish_reason", finish_reason_name(completion.reason)}};
   if (completion.reason == FinishReason::kFailed) json["error"] = completion.error;
-  if (!completion.logprobs.empty()) json["logprobs"] = completion.logprobs;
+  if (request.request.sampling.seed == kFreshSeed) json["seed"] = completion.seed;
+  add_logprobs(completion, json);
   return json;
 }
 

@@ -227,7 +227,15 @@ Result<const Template*> Engine::chat_template() {
   return &template_->value();
 }
 
-Result<RequestId> Engine::submit(Request request) {
+Result<Sampler> Engine::make_sampler(const SamplingOptions& options) {
+  // A model without a usable tokenizer still completes token ids.
+  const auto text = tokenizer();
+  TokenBytes bytes;
+  if (text.ok()) bytes = [tokens = *text](TokenId id) { return tokens->token_bytes(id); };
+  return Sampler::create(options, config().vocabulary, bytes);
+}
+
+Status Engine::check(const Request& request) {
   if (request.tokens.empty()) return invalid_argument("the prompt is empty");
   for (TokenId token : request.tokens) {
     if (token >= 0 && static_cast<size_t>(token) < config().vocabulary) continue;
@@ -244,16 +252,19 @@ Result<RequestId> Engine::submit(Request request) {
                               std::to_string(kStopStringBytesMax) + " bytes");
     }
   }
-  // A model without a usable tokenizer still completes token ids.
-  const auto text = tokenizer();
-  const Tokenizer* tokens = text.ok() ? *text : nullptr;
-  TokenBytes bytes;
-  if (tokens != nullptr) bytes = [tokens](TokenId id) { return tokens->token_bytes(id); };
-  TRY_ASSIGN(Sampler sampler, Sampler::create(request.sampling, config().vocabulary, bytes));
+  if (auto sampler = make_sampler(request.sampling); !sampler.ok()) return sampler.status();
+  return scheduler_->check(request.tokens.size(), request.max_tokens);
+}
+
+Result<RequestId> Engine::submit(Request request) {
+  TRY(check(request));
+  TRY_ASSIGN(Sampler sampler, make_sampler(request.sampling));
   auto sequence = std::make_unique<Sequence>(std::move(sampler), SequenceKv(*pool_));
   sequence->id = ++last_id_;
-  sequence->tokenizer = tokens;
-  if (tokens != nullptr) sequence->detokenizer.emplace(*tokens);
+  if (const auto text = tokenizer(); text.ok()) {
+    sequence->tokenizer = *text;
+    sequence->detokenizer.emplace(**text);
+  }
   sequence->stop_matcher = StopMatcher(request.stop);
   sequence->submitted = Sequence::Clock::now();
   sequence->completion.seed = static_cast<int64_t>(sequence->sampler.seed());

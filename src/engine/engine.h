@@ -47,9 +47,12 @@ class Engine {
   Result<const Tokenizer*> tokenizer();
   Result<const Template*> chat_template();
 
-  // Queues a request. Errors: kInvalidArgument (empty prompt, a token outside the vocabulary, an
-  // option out of range), kExhausted when it can never fit (with the figures). Nothing is computed
-  // yet.
+  // Whether a request can be answered at all. Errors: kInvalidArgument (empty prompt, a token
+  // outside the vocabulary, an option out of range), kExhausted when it can never fit (with the
+  // figures).
+  Status check(const Request& request);
+  // Queues a request; nothing is computed yet. Errors: those of check(), kExhausted when the queue
+  // is full.
   Result<RequestId> submit(Request request);
   // Ends a request at the next step; its completion still comes, with what was generated.
   void cancel(RequestId id) { scheduler_->cancel(id); }
@@ -63,6 +66,7 @@ class Engine {
 
  private:
   Engine() = default;
+  Result<Sampler> make_sampler(const SamplingOptions& options);
 
   EngineOptions options_;
   OpenedModel file_;

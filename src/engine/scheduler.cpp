@@ -19,36 +19,45 @@ Scheduler::Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLi
   CHECK(limits_.rows_max >= limits_.sequences_max);
 }
 
-size_t Scheduler::slabs_needed(const Sequence& sequence, size_t group) const {
-  // One more for the copy of a shared slab that the sequence writes to.
-  return pool_.shape().sequence_slabs(group, sequence.tokens_max, limits_.rows_max) + 1;
+size_t Scheduler::tokens_max(size_t prompt_tokens, size_t max_tokens) const {
+  return max_tokens == 0 ? limits_.context : prompt_tokens + max_tokens;
 }
 
-Status Scheduler::admit(std::unique_ptr<Sequence> sequence) {
-  const size_t prompt = sequence->prompt_tokens();
+size_t Scheduler::slabs_needed(size_t tokens, size_t group) const {
+  // One more for the copy of a shared slab that the sequence writes to.
+  return pool_.shape().sequence_slabs(group, tokens, limits_.rows_max) + 1;
+}
+
+Status Scheduler::check(size_t prompt_tokens, size_t max_tokens) const {
   const size_t context = limits_.context;
-  if (prompt >= context) {
-    return exhausted("the prompt has " + std::to_string(prompt) + " tokens and the context " +
-                     std::to_string(context) + ", one of which the answer needs at least");
+  if (prompt_tokens >= context) {
+    return exhausted("the prompt has " + std::to_string(prompt_tokens) +
+                     " tokens and the context " + std::to_string(context) +
+                     ", one of which the answer needs at least");
   }
-  const size_t wanted = sequence->request.max_tokens;
-  if (wanted > context - prompt) {
-    return exhausted("prompt (" + std::to_string(prompt) + " tokens) and max_tokens (" +
-                     std::to_string(wanted) + ") together exceed the context of " +
+  if (max_tokens > context - prompt_tokens) {
+    return exhausted("prompt (" + std::to_string(prompt_tokens) + " tokens) and max_tokens (" +
+                     std::to_string(max_tokens) + ") together exceed the context of " +
                      std::to_string(context) + " tokens");
   }
-  sequence->tokens_max = wanted == 0 ? context : prompt + wanted;
+  const size_t tokens = tokens_max(prompt_tokens, max_tokens);
   for (size_t g = 0; g < reserved_.size(); ++g) {
-    if (slabs_needed(*sequence, g) <= pool_.capacity(g)) continue;
-    const size_t mib = pool_.shape().sequence_bytes(sequence->tokens_max) >> 20;
-    return exhausted("a request of " + std::to_string(sequence->tokens_max) + " tokens needs " +
+    if (slabs_needed(tokens, g) <= pool_.capacity(g)) continue;
+    const size_t mib = pool_.shape().sequence_bytes(tokens) >> 20;
+    return exhausted("a request of " + std::to_string(tokens) + " tokens needs " +
                      std::to_string(mib) + " MiB of key-value cache and the cache has " +
                      std::to_string((pool_.capacity(g) * pool_.shape().slab_bytes(g)) >> 20));
   }
+  return ok_status();
+}
+
+Status Scheduler::admit(std::unique_ptr<Sequence> sequence) {
+  TRY(check(sequence->prompt_tokens(), sequence->request.max_tokens));
   if (waiting_.size() >= limits_.queue_max) {
     return exhausted("the queue is full: " + std::to_string(limits_.queue_max) +
                      " requests are waiting");
   }
+  sequence->tokens_max = tokens_max(sequence->prompt_tokens(), sequence->request.max_tokens);
   waiting_.push_back(std::move(sequence));
   return ok_status();
 }
@@ -60,14 +69,16 @@ void Scheduler::cancel(RequestId id) {
 
 bool Scheduler::reserve(const Sequence& sequence) {
   for (size_t g = 0; g < reserved_.size(); ++g) {
-    if (reserved_[g] + slabs_needed(sequence, g) > pool_.capacity(g)) return false;
+    if (reserved_[g] + slabs_needed(sequence.tokens_max, g) > pool_.capacity(g)) return false;
   }
-  for (size_t g = 0; g < reserved_.size(); ++g) reserved_[g] += slabs_needed(sequence, g);
+  for (size_t g = 0; g < reserved_.size(); ++g)
+    reserved_[g] += slabs_needed(sequence.tokens_max, g);
   return true;
 }
 
 void Scheduler::unreserve(const Sequence& sequence) {
-  for (size_t g = 0; g < reserved_.size(); ++g) reserved_[g] -= slabs_needed(sequence, g);
+  for (size_t g = 0; g < reserved_.size(); ++g)
+    reserved_[g] -= slabs_needed(sequence.tokens_max, g);
 }
 
 // Moves waiting requests to running in order of arrival; the first that does not fit makes those

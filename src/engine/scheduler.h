@@ -38,8 +38,9 @@ class Scheduler {
   Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits,
             SamplerWorkspace workspace);
 
-  // Checks that the request fits at all. Errors: kExhausted with the figures; also when the queue
-  // is full.
+  // Whether a request can ever run. Errors: kExhausted with the figures.
+  Status check(size_t prompt_tokens, size_t max_tokens) const;
+  // Queues it. Errors: those of check(); kExhausted when the queue is full.
   Status admit(std::unique_ptr<Sequence> sequence);
   void cancel(RequestId id);
   bool step();
@@ -48,8 +49,10 @@ class Scheduler {
   PrefixTree& prefix_tree() { return prefixes_; }
 
  private:
-  // Slabs of a group that the sequence can hold at most.
-  size_t slabs_needed(const Sequence& sequence, size_t group) const;
+  // Of prompt and answer together, at most.
+  size_t tokens_max(size_t prompt_tokens, size_t max_tokens) const;
+  // Slabs of a group that a sequence of `tokens` can hold at most.
+  size_t slabs_needed(size_t tokens, size_t group) const;
   bool reserve(const Sequence& sequence);
   void unreserve(const Sequence& sequence);
   void start_waiting();

@@ -36,7 +36,7 @@ def array(kind, items):
     return struct.pack("<IQ", kind, len(items)) + b"".join(items)
 
 
-def tiny_model(path, template=TEMPLATE, context=512, weights=True, seed=1):
+def tiny_model(path, template=TEMPLATE, context=512, weights=True, tokenizer=True, seed=1):
     """A llama with one layer. Token n < 256 is byte n; 258 ends an answer."""
     rnd = random.Random(seed)
     hidden, feed_forward, heads, kv_heads, head_dim = 64, 96, 4, 2, 16
@@ -66,6 +66,8 @@ def tiny_model(path, template=TEMPLATE, context=512, weights=True, seed=1):
     ]
     if template is not None:
         keys.append(key("tokenizer.chat_template", STRING, string(template)))
+    if not tokenizer:
+        keys = [k for k in keys if not k[8:].startswith(b"tokenizer.")]
     matrices = {
         "token_embd.weight": (hidden, len(tokens)),
         "blk.0.attn_q.weight": (hidden, heads * head_dim),
