@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "answer.h"
+#include "json_text.h"
 #include "model_source.h"
 
 namespace kvikk {
@@ -37,6 +39,8 @@ bool is_known_elsewhere(const std::string& name) {
   engine.visit(OptionBinder(all));
   ModelOptions model;
   model.visit(OptionBinder(all));
+  AnswerOptions answer;
+  answer.visit(OptionBinder(all));
   return find_option(all, name) != nullptr;
 }
 
@@ -53,7 +57,8 @@ bool has_argument(Arguments arguments, std::string_view wanted) {
 std::string nearest(std::string_view text, const std::vector<std::string>& known) {
   std::string best_name;
   if (text.size() > kNearestBytesMax) return best_name;
-  size_t best = std::max<size_t>(2, text.size() / 3) + 1;
+  // At least one character must be right.
+  size_t best = std::min(text.size(), std::max<size_t>(2, text.size() / 3) + 1);
   for (const std::string& name : known) {
     const size_t distance = edit_distance(text, name);
     if (distance < best) {
@@ -92,7 +97,7 @@ Result<bool> Command::parse(Shell& shell, Arguments arguments) {
 
 Status Command::apply_config(const std::string& path) {
   TRY_ASSIGN(const std::string text, read_file(path, kConfigBytesMax));
-  const auto json = nlohmann::json::parse(text, nullptr, false, true);
+  TRY_ASSIGN(const nlohmann::ordered_json json, parse_json(text, path, JsonComments::kIgnored));
   if (!json.is_object()) {
     return invalid_argument(path + ": must be a JSON object such as {\"threads\": 2}");
   }
@@ -126,7 +131,7 @@ Status Command::take_rest(const std::vector<std::string>& rest) {
     }
   }
   if (words.size() > words_max_) {
-    return invalid_argument("'" + words[words_max_] + "' is one word too many");
+    return invalid_argument("'" + short_text(words[words_max_]) + "' is one word too many");
   }
   if (words.size() < words_min_) return invalid_argument(text_.words + " is missing");
   if (words_ != nullptr) *words_ = std::move(words);
@@ -137,8 +142,13 @@ Status Command::unknown_option(const std::string& argument) const {
   std::vector<std::string> known = {"--config", "--help", "--help-all"};
   for (const OptionEntry& entry : entries_) known.push_back(entry.flag());
   const std::string near = nearest(argument.substr(0, argument.find('=')), known);
-  return invalid_argument("there is no option '" + argument + "'" +
-                          (near.empty() ? "" : "; did you mean '" + near + "'?"));
+  std::string advice;
+  if (!near.empty()) {
+    advice = "; did you mean '" + near + "'?";
+  } else if (words_max_ > 0) {
+    advice = "; a word that begins with - goes after --";
+  }
+  return invalid_argument("there is no option '" + short_text(argument) + "'" + advice);
 }
 
 std::string Command::names_of(const OptionEntry& entry) const {
@@ -153,7 +163,7 @@ Status Command::parse_flags(Arguments arguments) {
   app.set_help_flag();
   app.allow_extras();
   std::string config;
-  app.add_option("--config", config)->take_last();
+  CLI::Option* config_option = app.add_option("--config", config)->take_last();
   std::vector<std::vector<std::string>> texts(entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].placeholder.empty()) {
@@ -173,7 +183,7 @@ Status Command::parse_flags(Arguments arguments) {
     return invalid_argument(error.what());
   }
   TRY(take_rest(app.remaining()));
-  if (!config.empty()) TRY(apply_config(config));
+  if (config_option->count() > 0) TRY(apply_config(config));
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (texts[i].empty()) continue;
     TRY(entries_[i].set_texts(texts[i], entries_[i].flag()));

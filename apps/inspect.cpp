@@ -319,6 +319,9 @@ Status verb_inspect(Shell& shell, Arguments arguments) {
   command.take_words(words, 0, 1);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
+  if (!words.empty() && command.given("model") && words[0] != model.model) {
+    return invalid_argument("two models: '" + model.model + "' and '" + words[0] + "'");
+  }
   if (!words.empty()) model.model = words[0];
 
   TRY_ASSIGN(const std::string path, find_model(shell, model));

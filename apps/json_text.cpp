@@ -9,12 +9,21 @@
 namespace kvikk {
 namespace {
 
+// The end of the comment that begins at `at`, or `at` when none does there.
+size_t skip_comment(std::string_view text, size_t at) {
+  const std::string_view begin = text.substr(at, 2);
+  if (begin != "//" && begin != "/*") return at;
+  const size_t end = begin == "//" ? text.find('\n', at) : text.find("*/", at + 2);
+  return std::min(end, text.size());
+}
+
 // Deep nesting is harmless to the parser but not to everything that walks the result.
 bool is_too_deep(std::string_view text) {
   size_t depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
+    if (!in_string) i = skip_comment(text, i);
+    const char c = i < text.size() ? text[i] : '\0';
     if (in_string) {
       if (c == '\\') ++i;
       if (c == '"') in_string = false;
@@ -45,13 +54,18 @@ std::string short_message(const std::string& what) {
 
 }  // namespace
 
-Result<nlohmann::ordered_json> parse_json(std::string_view text, const std::string& where) {
+Result<nlohmann::ordered_json> parse_json(std::string_view text, const std::string& where,
+                                          JsonComments comments) {
+  // The parser would take it for the end and not look at what follows.
+  if (text.find('\0') != std::string_view::npos) {
+    return damaged(where + ": is not JSON: it has a NUL byte");
+  }
   if (is_too_deep(text)) {
     return damaged(where + ": more than " + std::to_string(kJsonDepthMax) +
                    " brackets within each other");
   }
   try {
-    return nlohmann::ordered_json::parse(text);
+    return nlohmann::ordered_json::parse(text, nullptr, true, comments == JsonComments::kIgnored);
   } catch (const nlohmann::json::exception& error) {
     return damaged(where + ": is not JSON: " + short_message(error.what()));
   }

@@ -14,8 +14,11 @@ namespace kvikk {
 inline constexpr size_t kJsonDepthMax = 500;                    // brackets within each other
 inline constexpr size_t kTokensFileBytesMax = size_t{1} << 28;  // a list of token ids
 
+enum class JsonComments { kRefused, kIgnored };
+
 // `where` begins the message of an error: a file and a line. kDamaged for what is no JSON.
-Result<nlohmann::ordered_json> parse_json(std::string_view text, const std::string& where);
+Result<nlohmann::ordered_json> parse_json(std::string_view text, const std::string& where,
+                                          JsonComments comments = JsonComments::kRefused);
 // parse_json, and an object.
 Result<nlohmann::ordered_json> parse_json_object(std::string_view text, const std::string& where);
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kvikk_commit.h"
+#include "option_entry.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -59,10 +60,12 @@ constexpr char kCommandsPreamble[] =
     "| 1 | it could not be done; `kvikk: error:` says why. Silent if nobody reads standard output "
     "any more (`kvikk run .. \\| head -1`) |\n"
     "| 2 | wrong use |\n"
-    "| 130, 143 | stopped by Ctrl-C, by SIGTERM; what was there until then is printed |\n\n"
+    "| 130, 143, 129 | stopped by Ctrl-C, by SIGTERM, by the end of its terminal; what was there "
+    "until then is printed |\n\n"
     "Each option is a flag and a key of the JSON file that `--config` names; flags go first. A "
     "file "
-    "may hold options\nthat the verb does not have, so that several verbs can share one.\n\n";
+    "may hold options\nof the model, the engine, sampling and answers that the verb does not have, "
+    "so that several verbs\ncan share one, and comments.\n\n";
 
 // Of all verbs, or of those that begin with `name`.
 std::string overview(std::string_view only = {}) {
@@ -91,7 +94,7 @@ Status unknown_verb(const std::string& name) {
     list += (list.empty() ? "" : ", ") + std::string(verb.name);
   }
   const std::string near = nearest(name, known);
-  return invalid_argument("there is no verb '" + name + "'" +
+  return invalid_argument("there is no verb '" + short_text(name) + "'" +
                           (near.empty() ? "" : "; did you mean '" + near + "'?") +
                           "\nVerbs: " + list);
 }
@@ -100,18 +103,23 @@ Status unknown_verb(const std::string& name) {
 Result<std::pair<const Verb*, size_t>> find_verb(Arguments arguments) {
   const std::string name = arguments[0];
   std::string parts;
+  std::vector<std::string> known;
   for (const Verb& verb : kVerbs) {
     if (name != verb.name) continue;
     if (verb.part[0] == '\0') return std::pair(&verb, size_t{1});
     if (arguments.size() > 1 && std::string_view(arguments[1]) == verb.part) {
       return std::pair(&verb, size_t{2});
     }
-    parts += (parts.empty() ? "" : ", ") + std::string(verb.part);
+    known.emplace_back(verb.part);
+    parts += (parts.empty() ? "" : ", ") + known.back();
   }
   if (parts.empty()) return unknown_verb(name);
-  const std::string given =
-      arguments.size() > 1 ? "'" + std::string(arguments[1]) + "'" : "nothing";
-  return invalid_argument("'" + name + "' is followed by one of " + parts + ", not by " + given);
+  if (arguments.size() == 1) return invalid_argument("'" + name + "' needs one of " + parts);
+  const std::string given = arguments[1];
+  const std::string near = nearest(given, known);
+  return invalid_argument("'" + name + "' is followed by one of " + parts + ", not by '" +
+                          short_text(given) + "'" +
+                          (near.empty() ? "" : "; did you mean '" + near + "'?"));
 }
 
 Status print_markdown(Shell& shell) {

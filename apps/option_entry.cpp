@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace kvikk {
 namespace {
 
@@ -29,6 +31,13 @@ Status check_count(size_t count, const std::string& where) {
 
 }  // namespace
 
+std::string short_text(const std::string& text) {
+  if (text.size() <= kShownBytesMax) return text;
+  size_t end = kShownBytesMax;
+  while (end > 0 && is_utf8_continuation(text[end])) --end;
+  return text.substr(0, end) + "...";
+}
+
 std::string OptionEntry::flag() const {
   std::string text = "--";
   text += name;
@@ -45,8 +54,7 @@ OptionEntry OptionBinder::make_entry(const char* name, const char* placeholder, 
 }
 
 std::string OptionBinder::shown(const std::string& text) {
-  if (text.empty()) return "empty";
-  return text.size() <= kShownBytesMax ? text : text.substr(0, kShownBytesMax) + "...";
+  return text.empty() ? "empty" : short_text(text);
 }
 
 void OptionBinder::operator()(std::string& field, const char* name, int min, int max,

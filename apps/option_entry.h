@@ -31,6 +31,9 @@ struct OptionEntry {
   std::string flag() const;  // "--top-k"
 };
 
+// What a user wrote, for a message: a long text is cut.
+std::string short_text(const std::string& text);
+
 // Calls itself a visitor: options.visit(OptionBinder(...)).
 class OptionBinder {
  public:
@@ -96,7 +99,7 @@ class OptionBinder {
 
  private:
   static OptionEntry make_entry(const char* name, const char* placeholder, const char* help);
-  // A value for a message: long ones cut.
+  // A value for a message.
   static std::string shown(const std::string& text);
 
   std::vector<OptionEntry>& entries_;

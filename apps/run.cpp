@@ -88,6 +88,7 @@ Status verb_run(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(check_engine_options(engine_options));
+  if (options.special && !options.raw) return invalid_argument("--special needs --raw");
   if (words.empty() && shell.stdin_terminal()) {
     return invalid_argument("run needs a prompt: kvikk run \"Hello\", or text on standard input");
   }

@@ -90,6 +90,9 @@ Status verb_tokenize(Shell& shell, Arguments arguments) {
   command.take_words(words, 0, 1);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
+  if (!words.empty() && (command.given("in") || options.decode)) {
+    return invalid_argument("give a TEXT or --in FILE; --decode takes a file or standard input");
+  }
 
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(const OpenedModel file, OpenedModel::open(path));

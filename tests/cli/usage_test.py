@@ -42,6 +42,10 @@ class Usage(ProgramTest):
         self.assert_failed(self.kvikk("eval"), 2, "logits, batch, ppl, kl")
         self.assert_failed(self.kvikk("eval", "frob"), 2, "'frob'")
         self.assert_failed(self.kvikk("serve"), 2, "no verb 'serve'")
+        self.assert_failed(self.kvikk("eval", "btach"), 2, "did you mean 'batch'?")
+        self.assertNotIn("did you mean", self.kvikk("", "x").error)
+        self.assertLess(len(self.kvikk("x" * 10000).error), 400)
+        self.assert_failed(self.kvikk("rm", "/etc/passwd"), 1, "'/etc/passwd'; known are")
 
     def test_unknown_options(self):
         self.assert_failed(self.kvikk("run", "--temprature", "1", "hi"), 2,
@@ -51,6 +55,8 @@ class Usage(ProgramTest):
         self.assert_failed(self.kvikk("run", "--threads"), 2, "--threads")
         self.assert_failed(self.kvikk("pull"), 2, "NAME... is missing")
         self.assert_failed(self.kvikk("models", "--threads", "1"), 2, "'--threads'")
+        self.assert_failed(self.kvikk("run", "-5 plus 3"), 2, "goes after --")
+        self.assertNotIn("goes after", self.kvikk("bench", "-5 plus 3").error)
         for flags in (["--threads=1"], ["--threads", "9", "--threads", "1"], ["--exact=false"],
                       ["--json", "--json"], ["--stop=[x,y]"], ["--stop", "a", "--stop", "b"]):
             result = self.kvikk("run", "-m", self.tiny, "--max-tokens", 1, *flags, "hi")
@@ -96,12 +102,20 @@ class Usage(ProgramTest):
         result = self.kvikk(*arguments, "--max-tokens", "2")  # flags go first
         self.assertLessEqual(result.json["completion_tokens"], 2)
         # Options of other verbs may stand in a file that several share.
-        self.assertEqual(self.kvikk("models", "--config", config).code, 2)
-        shared = self.path("shared.json", {"temperature": 0.5, "threads": 1})
-        self.assertEqual(self.kvikk("models", "--config", shared).code, 0)
+        self.assertEqual(self.kvikk("models", "--config", config).code, 0)
+        foreign = self.path("foreign.json", {"concurrency": 5})
+        self.assert_failed(self.kvikk("models", "--config", foreign), 2, "'concurrency'")
+        text = '{"threads": 1 // it\'s "quick"\n, /* " */ "top_k": 3}'
+        commented = self.path("commented.json", text)
+        self.assertEqual(self.kvikk("models", "--config", commented).code, 0)
 
     def test_wrong_configuration_files(self):
-        for text, word in (("{", "JSON object"), ("[1]", "JSON object"),
+        deep = "[" * 400000 + "]" * 400000
+        for text, word in (("{", "column 2"), ("[1]", "JSON object"),
+                           ('{"threads": ' + deep + "}", "brackets"),
+                           ('{"threads": // "\n' + deep + "}", "brackets"),
+                           ('{"threads": /* " */' + deep + "}", "brackets"),
+                           ('{"threads": 1}\0{', "NUL byte"),
                            ('{"temprature": 1}', "did you mean 'temperature'?"),
                            ('{"threads": 99999999999999999999}', "threads is"),
                            ('{"threads": "2"}', "threads is"), ('{"threads": 1.5}', "threads"),
@@ -112,6 +126,17 @@ class Usage(ProgramTest):
             self.assert_failed(result, 2, word)
         result = self.kvikk("run", "-m", self.tiny, "--config", self.path("absent.json"), "hi")
         self.assert_failed(result, 2, "absent.json")
+        self.assertEqual(self.kvikk("models", "--config", "").code, 2)
+
+    def test_contradictions(self):
+        tiny = ["-m", self.tiny]
+        for arguments, word in ((["tokenize", *tiny, "a", "--in", "x"], "--in"),
+                                (["tokenize", *tiny, "a", "--decode"], "--decode"),
+                                (["inspect", "-m", "smollm2-135m", self.tiny], "two models"),
+                                (["run", *tiny, "--special", "a"], "--raw"),
+                                (["bench", *tiny, "--prefill", "0", "--decode", "0"], "nothing")):
+            self.assert_failed(self.kvikk(*arguments), 2, word)
+        self.assertEqual(self.kvikk("inspect", *tiny, self.tiny).code, 0)
 
     def test_the_documentation_lists_every_option(self):
         result = self.kvikk("--help-markdown")
