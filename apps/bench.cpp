@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "bench_measure.h"
 #include "bench_plot.h"
@@ -130,7 +131,9 @@ int32_t largest(const std::vector<int32_t>& values) {
 
 // The cache must hold the deepest measurement, and one sequence for each row beside the base.
 Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
-  if (plan.prefill.empty() || plan.depth.empty()) return invalid_argument("nothing to measure");
+  if (plan.depth.empty() || (largest(plan.prefill) == 0 && plan.decode == 0)) {
+    return invalid_argument("nothing to measure: --prefill and --decode are 0");
+  }
   constexpr int32_t kWarmUp = 64;
   const int64_t tokens =
       int64_t{largest(plan.depth)} + std::max({largest(plan.prefill), plan.decode, kWarmUp}) + 1;
@@ -201,8 +204,7 @@ Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, const Benc
   return ok_status();
 }
 
-Status write_plot(const Report& report, const std::string& path) {
-  TRY_ASSIGN(OutputFile plot, OutputFile::open(path));
+Status write_plot(const Report& report, OutputFile& plot) {
   TRY(plot.write(plot_svg(report.results, setting(report))));
   return plot.close();
 }
@@ -227,8 +229,15 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   command.add(engine_options, {"threads", "chunk", "kv", "weights", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
+  TRY(check_engine_options(engine_options));
   TRY(size_engine(plan, engine_options));
-  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, engine_options));
+  TRY_ASSIGN(const std::string path, find_model(shell, model));
+  std::optional<OutputFile> plot;
+  if (!output.plot.empty()) {
+    TRY_ASSIGN(OutputFile file, OutputFile::open(output.plot, {path}));
+    plot.emplace(std::move(file));
+  }
+  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, path, engine_options));
 
   Report report;
   report.model = loaded.path;
@@ -247,7 +256,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
                   : report.complete ? table_foot(report)
                                     : ""));
   TRY(status);
-  return output.plot.empty() ? ok_status() : write_plot(report, output.plot);
+  return plot.has_value() ? write_plot(report, *plot) : ok_status();
 }
 
 }  // namespace kvikk

@@ -107,9 +107,11 @@ Status verb_eval_logits(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const std::vector<TokenId> tokens, read_numbers_file(options.tokens));
   if (tokens.empty()) return invalid_argument(options.tokens + ": has no tokens");
   TRY_ASSIGN(const RowPlan plan, read_plan(options, tokens.size()));
-  TRY_ASSIGN(OutputFile out, OutputFile::open(options.out));
+  TRY_ASSIGN(const std::string path, find_model(shell, model));
+  TRY_ASSIGN(OutputFile out,
+             OutputFile::open(options.out, {path, options.tokens, options.positions}));
   TRY(set_context(engine_options, tokens.size() + static_cast<size_t>(options.greedy)));
-  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, engine_options));
+  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, path, engine_options));
 
   LogitsRequest request;
   request.tokens = tokens;

@@ -115,10 +115,15 @@ Result<std::string> Shell::read_stdin(size_t bytes_max) {
 
 std::string printable(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    safe += control ? std::string_view("\uFFFD") : std::string_view(&c, 1);
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
+    // U+0080 to U+009F: terminals take them for escape sequences too.
+    const bool c1 = byte == 0xC2 && at + 1 < text.size() &&
+                    (static_cast<unsigned char>(text[at + 1]) & 0xE0) == 0x80;
+    const size_t bytes = c1 ? 2 : 1;
+    safe += c0 || c1 ? std::string_view("\uFFFD") : text.substr(at, bytes);
+    at += bytes;
   }
   return safe;
 }
@@ -148,7 +153,19 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max) {
   return text;
 }
 
-Result<OutputFile> OutputFile::open(const std::string& path) {
+bool is_same_file(const std::string& a, const std::string& b) {
+  struct stat first {};
+  struct stat second {};
+  return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 &&
+         S_ISREG(first.st_mode) && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+Result<OutputFile> OutputFile::open(const std::string& path,
+                                    const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    if (!is_same_file(path, input)) continue;
+    return invalid_argument(path + ": is also read here, as " + input + "; write to another file");
+  }
   OutputFile file;
   file.path_ = path;
   file.descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

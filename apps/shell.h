@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "interrupt.h"
@@ -62,6 +63,9 @@ bool is_closed_output(const Status& status);
 // the terminal.
 std::string printable(std::string_view text);
 
+// Whether both paths lead to the same regular file.
+bool is_same_file(const std::string& a, const std::string& b);
+
 // A regular file's whole content. Errors: kNotFound, kIo, kExhausted beyond bytes_max.
 Result<std::string> read_file(const std::string& path, size_t bytes_max);
 
@@ -69,7 +73,9 @@ Result<std::string> read_file(const std::string& path, size_t bytes_max);
 // path is found early and a failure leaves what was there.
 class OutputFile {
  public:
-  static Result<OutputFile> open(const std::string& path);
+  // Errors: kIo; kInvalidArgument when it is one of `inputs`, which writing would destroy.
+  static Result<OutputFile> open(const std::string& path,
+                                 const std::vector<std::string>& inputs = {});
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

@@ -1,10 +1,12 @@
 """eval batch: the same answers whatever runs beside them, in order; wrong lines are named."""
 
 import json
+import os
 import random
 import unittest
 
 from program import END_TOKENS_BANNED, ENDLESS, ProgramTest
+from tiny_model import tiny_model
 
 
 class Batch(ProgramTest):
@@ -77,7 +79,8 @@ class Batch(ProgramTest):
                  ('{"messages": "hi"}', "'messages'"), ('{"prompt": "a", "id": {}}', "'id'"),
                  ('{"prompt": "a", "max_tokens": 512}', "context"),
                  ('{"prompt": "' + "a" * 600 + '"}', "600 tokens"),
-                 (b'{"prompt": "\xff"}', "is not JSON"))
+                 (json.dumps({"prompt": "a", "stop": [str(n) for n in range(17)]}), "at most 16"),
+                 (b'{"prompt": "\xff"}', "is not JSON"), (b'{"prompt": "a"}\0{', "NUL byte"))
         for line, word in cases:
             line = line.encode() if isinstance(line, str) else line
             text = good.encode() + b"\n" + line + b"\n" + good.encode()
@@ -88,6 +91,31 @@ class Batch(ProgramTest):
             self.assert_failed(result, 1, "wrong.jsonl:3", word)
             with self.assertRaises(FileNotFoundError):
                 open(out, encoding="utf-8")
+
+    def test_requests_that_the_cache_cannot_hold_are_refused_first(self):
+        wide = tiny_model(self.path("wide.gguf"), context=100000)
+        requests = self.path("requests.jsonl", '{"prompt": "a", "max_tokens": 2}\n'
+                                               '{"prompt": "a", "max_tokens": 90000}\n')
+        result = self.kvikk("eval", "batch", "-m", wide, "--requests", requests, "--out",
+                            self.path("refused.jsonl"), "--kv-memory-mib", 1)
+        self.assert_failed(result, 1, "requests.jsonl:2", "max_tokens (90000)", "context")
+        self.assertFalse(os.path.exists(self.path("refused.jsonl")))
+
+    def test_dry_without_a_tokenizer_is_refused_first(self):
+        requests = self.path("requests.jsonl", '{"tokens": [1], "max_tokens": 2}\n'
+                                               '{"tokens": [1], "dry_multiplier": 1}\n')
+        model = tiny_model(self.path("bare.gguf"), tokenizer=False)
+        result = self.kvikk("eval", "batch", "-m", model, "--requests", requests, "--out",
+                            self.path("refused.jsonl"))
+        self.assert_failed(result, 1, "requests.jsonl:2", "dry_sequence_breakers")
+
+    def test_what_is_read_is_not_overwritten(self):
+        requests = self.path("requests.jsonl", '{"prompt": "a", "max_tokens": 1}\n')
+        os.symlink(requests, self.path("link.jsonl"))
+        for out in (requests, self.path("link.jsonl"), self.tiny):
+            result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
+                                out)
+            self.assert_failed(result, 2, "is also read here")
 
     def test_a_template_that_refuses(self):
         requests = self.path("requests.jsonl", '{"messages": [{"role": "user"}]}\n'
