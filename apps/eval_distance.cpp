@@ -79,11 +79,19 @@ Result<EngineOptions> parse_against(const std::string& text) {
   return options;
 }
 
+// A piece must fit in the context.
+Status check_context(const std::string& where, const EngineOptions& engine,
+                     const TextOptions& options) {
+  if (engine.context >= options.ctx) return ok_status();
+  return invalid_argument(where + " is " + std::to_string(engine.context) + "; pieces of --ctx " +
+                          std::to_string(options.ctx) + " tokens do not fit");
+}
+
 Status check_text_options(const TextOptions& options, EngineOptions& engine) {
   if (options.text.empty()) return invalid_argument("--text FILE is missing");
   TRY(check_engine_options(engine));
   if (engine.context == 0) engine.context = options.ctx;
-  return ok_status();
+  return check_context("--context", engine, options);
 }
 
 Result<KlReport> null_control(Shell& shell, const std::string& path,
@@ -196,6 +204,7 @@ Status verb_eval_kl(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(EngineOptions base_options, parse_against(against.against));
   if (base_options.threads == 0) base_options.threads = test_options.threads;
   if (base_options.context == 0) base_options.context = test_options.context;
+  TRY(check_context("the context of --against", base_options, options));
 
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(LoadedEngine base, load_engine(shell, path, base_options));

@@ -101,6 +101,16 @@ class Exact(ProgramTest):
                             "--out", "/dev/null")
         self.assert_failed(result, 1, "context")
 
+    def test_a_context_that_the_pieces_do_not_fit_in(self):
+        text = self.path("text.txt", "The quick brown fox jumps over the lazy dog. " * 40)
+        for verb in ("ppl", "kl"):
+            result = self.kvikk("eval", verb, "-m", self.tiny, "--text", text, "--ctx", 300,
+                                "--context", 299)
+            self.assert_failed(result, 2, "--context is 299", "--ctx 300")
+        result = self.kvikk("eval", "kl", "-m", self.tiny, "--text", text, "--ctx", 300,
+                            "--against", "context=64")
+        self.assert_failed(result, 2, "--against is 64", "--ctx 300")
+
     def test_distance_of_a_model_to_itself_is_nothing(self):
         text = self.path("text.txt", "The quick brown fox jumps over the lazy dog. " * 40)
         arguments = ["eval", "kl", "-m", self.tiny, "--text", text, "--ctx", 128, "--chunks", 3]
