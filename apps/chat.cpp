@@ -61,7 +61,8 @@ class Chat {
   Next command(const std::string& message);
   Status answer(std::string message);
   void show_stats();
-  void say(const Status& status) { shell_.message(status.message() + "\n"); }
+  // Messages may quote what comes from files.
+  void say(const std::string& text) { shell_.message(printable(text) + "\n"); }
 
   Shell& shell_;
   Engine& engine_;
@@ -117,6 +118,7 @@ Result<LineEditor::Outcome> Chat::read_message(std::string& message) {
 Result<Chat::Next> Chat::at_interrupt() {
   if (!editor_.interactive() || interrupted_before_) return Next::kLeave;
   shell_.interrupts().clear();
+  if (shell_.interrupts().raised()) return Next::kLeave;
   interrupted_before_ = true;
   shell_.message("(Ctrl-D, /exit or Ctrl-C again leaves)\n");
   return Next::kGoOn;
@@ -124,8 +126,8 @@ Result<Chat::Next> Chat::at_interrupt() {
 
 Status Chat::run() {
   if (editor_.interactive()) {
-    shell_.message(engine_.config().name + ", context " + count_text(engine_.context()) +
-                   " tokens; /help says more\n");
+    say(engine_.config().name + ", context " + count_text(engine_.context()) +
+        " tokens; /help says more");
   }
   for (;;) {
     std::string message;
@@ -171,7 +173,7 @@ Chat::Next Chat::command(const std::string& message) {
     show_stats();
   } else if (name == "/system") {
     if (!argument.empty()) conversation_.set_system(argument);
-    shell_.message("Instructions: " + conversation_.system() + "\n");
+    say("Instructions: " + conversation_.system());
   } else if (name == "/save" || name == "/load") {
     if (argument.empty()) {
       shell_.message(name + " needs the name of a file.\n");
@@ -179,12 +181,13 @@ Chat::Next Chat::command(const std::string& message) {
     }
     const bool save = name == "/save";
     const Status status = save ? conversation_.save(argument) : conversation_.load(argument);
-    const std::string turns = count_text(conversation_.turns()) + " turns";
-    shell_.message(status.ok() ? (save ? "Saved " : "Loaded ") + turns + ".\n"
-                               : status.message() + "\n");
+    const size_t turns = conversation_.turns();
+    say(status.ok() ? (save ? "Saved " : "Loaded ") + count_text(turns) +
+                          (turns == 1 ? " turn." : " turns.")
+                    : status.message());
   } else {
-    shell_.message("There is no command " + name +
-                   "; /help lists them. A space before it makes it " + "a message.\n");
+    say("There is no command " + name +
+        "; /help lists them. A space before it makes it a message.");
   }
   return Next::kGoOn;
 }
@@ -203,7 +206,7 @@ Status Chat::answer(std::string message) {
   if (!is_valid_utf8(message)) message = replace_invalid_utf8(message);
   Result<std::vector<TokenId>> prompt = conversation_.prompt(engine_, message);
   if (!prompt.ok()) {
-    say(prompt.status());
+    say(prompt.status().message());
     return ok_status();
   }
   const size_t prompt_tokens = prompt->size();

@@ -57,9 +57,10 @@ Status Conversation::save(const std::string& path) const {
 Status Conversation::load(const std::string& path) {
   TRY_ASSIGN(const std::string text, read_file(path, kFileBytesMax));
   TRY_ASSIGN(const Json json, parse_json_object(text, path));
-  Conversation loaded(json.contains("system") && json["system"].is_string()
-                          ? json["system"].get<std::string>()
-                          : "");
+  if (json.contains("system") && !json["system"].is_string()) {
+    return damaged(path + ": 'system' must be a text");
+  }
+  Conversation loaded(json.value("system", std::string()));
   if (!json.contains("messages") || !json["messages"].is_array()) {
     return damaged(path + ": 'messages' must be there and a list");
   }

@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <system_error>
 
 namespace kvikk {
 namespace {
@@ -21,6 +24,9 @@ sigset_t watched_signals() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  struct sigaction hangup {};
+  const bool nohup = ::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
+  if (!nohup) sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -32,12 +38,19 @@ void wake(int descriptor) {
 }  // namespace
 
 Interrupts::Interrupts() {
+  // Both are errors of write() then.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  termios mode{};
+  if (::tcgetattr(STDIN_FILENO, &mode) == 0) terminal_ = mode;
   const sigset_t set = watched_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   stop_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (signals_ < 0 || event_ < 0 || stop_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "the system gives no descriptor");
+  }
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -50,9 +63,11 @@ Interrupts::~Interrupts() {
 }
 
 void Interrupts::clear() {
-  signal_.store(0);
+  int interrupt = SIGINT;
+  signal_.compare_exchange_strong(interrupt, 0);
   uint64_t count;
   [[maybe_unused]] const ssize_t got = ::read(event_, &count, sizeof count);
+  if (raised()) wake(event_);  // one that ends the program, or came just now
 }
 
 void Interrupts::watch() {
@@ -76,6 +91,10 @@ void Interrupts::end_by_force(int signal) {
   {
     std::lock_guard lock(mutex_);
     if (last_words_) last_words_();
+  }
+  // A line editor may have changed it; in the background one must not touch it.
+  if (terminal_.has_value() && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp()) {
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &*terminal_);
   }
   ::_exit(128 + signal);
 }

@@ -4,9 +4,12 @@
 // back within the grace period is ended from here. SIGINT works even where a shell started the
 // program in the background with it ignored: whoever sends it means it.
 
+#include <termios.h>
+
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,7 +17,8 @@ namespace kvikk {
 
 class Interrupts {
  public:
-  // Blocks the signals in this thread and all later ones: make it before any other thread.
+  // Blocks the signals in this thread and all later ones: make it before any other thread. Throws
+  // std::system_error when the system gives no descriptor or no thread.
   Interrupts();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
@@ -30,7 +34,7 @@ class Interrupts {
   int exit_code() const { return 128 + signal_.load(); }
   // Readable while raised: for poll() beside standard input.
   int event() const { return event_; }
-  // The signal was dealt with.
+  // Ctrl-C was dealt with. What asks the program to end stays raised.
   void clear();
 
  private:
@@ -40,9 +44,10 @@ class Interrupts {
 
   std::atomic<int> signal_{0};
   std::atomic<Policy> policy_{Policy::kExit};
-  int signals_ = -1;  // signalfd
-  int event_ = -1;    // eventfd
-  int stop_ = -1;     // eventfd: the program is done
+  int signals_ = -1;                 // signalfd
+  int event_ = -1;                   // eventfd
+  int stop_ = -1;                    // eventfd: the program is done
+  std::optional<termios> terminal_;  // how standard input was found
   std::mutex mutex_;
   std::function<void()> last_words_;
   std::thread thread_;

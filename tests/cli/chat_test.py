@@ -49,7 +49,7 @@ class Piped(ProgramTest):
                            f"/load {saved}\n/frob\n/save\n/exit\nnot sent\n", "--max-tokens", 2, *B)
         self.assertEqual(result.text, "BB\n")
         for word in ("/system TEXT", "no answer yet", "Be brief.", "answer 2 tokens",
-                     "of 512 tokens", "Saved 1 turns", "Loaded 1 turns", "no command /frob",
+                     "of 512 tokens", "Saved 1 turn.", "Loaded 1 turn.", "no command /frob",
                      "/save needs"):
             self.assertIn(word, result.error)
         with open(saved, encoding="utf-8") as file:
@@ -175,6 +175,40 @@ class Terminal(ProgramTest):
         self.type("\x03")
         self.assertEqual(self.process.wait(timeout=20), 130)
         self.assertLess(time.monotonic() - start, INTERRUPT_SECONDS)
+
+    def test_the_end_of_the_program_leaves_the_terminal_as_it_was(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            for wait, text in ((">>> ", "half a line"), ("BBBB", "hi\n")):
+                self.open("--context", 200000, *B)
+                self.type(text)
+                self.wait_for(text[:4] if wait == ">>> " else wait)
+                self.process.send_signal(number)
+                self.assertEqual(self.process.wait(timeout=20), 128 + number)
+                mode = termios.tcgetattr(self.screen)[3]
+                self.assertTrue(mode & termios.ICANON and mode & termios.ECHO, (number, wait))
+                self.assertNotIn("again leaves", self.shown)
+                self.tearDown()
+                self.setUp()
+
+    def test_nohup(self):
+        command = ["sh", "-c", 'trap "" HUP; exec "$0" "$@"', PROGRAM, "chat", "-m", self.tiny,
+                   "--max-tokens", "2", *B]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env=self.environment)
+        process.stdin.write(b"hi\n")
+        process.stdin.flush()
+        self.assertEqual(process.stdout.read(3), b"BB\n")
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.communicate(b"hi\n", timeout=20)[0], b"BB\n")
+        self.assertEqual(process.returncode, 0)
+
+    def test_files_cannot_play_with_the_terminal(self):
+        session = self.path("session.json", {"system": "a\x1b[31mb\x9bc", "messages": []})
+        self.open("--max-tokens", 2)
+        self.type(f"/load {session}\n/system\n")
+        self.wait_for("a\ufffd[31mb\ufffdc")
+        self.type("\x04")
+        self.assertEqual(self.process.wait(timeout=20), 0)
 
     def test_answers_cannot_play_with_the_terminal(self):
         self.open("--max-tokens", 2, "--logit-bias", "27=1000")  # escape characters

@@ -1,6 +1,7 @@
 """Standard streams that are closed, full, or gone."""
 
 import os
+import resource
 import subprocess
 import unittest
 
@@ -62,6 +63,37 @@ class Streams(ProgramTest):
         result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests", requests, "--out",
                             "/dev/full")
         self.assert_failed(result, 1, "/dev/full", "No space left")
+
+    def test_what_is_read_is_not_overwritten(self):
+        def content(path):
+            with open(path, "rb") as file:
+                return file.read()
+        model = self.path("model.gguf", content(self.tiny))
+        tokens = self.path("tokens.json", [1, 2])
+        positions = self.path("positions.json", [1])
+        os.link(model, self.path("link.gguf"))
+        for out in (model, self.path("link.gguf"), tokens, positions):
+            before = content(out)
+            result = self.kvikk("eval", "logits", "-m", model, "--tokens", tokens, "--positions",
+                                positions, "--out", out)
+            self.assert_failed(result, 2, "is also read here")
+            self.assertEqual(content(out), before)
+
+    def test_limits_of_the_system(self):
+        for count in range(4, 9):
+            result = self.kvikk("run", "-m", self.tiny, "hi", "--max-tokens", 3, preexec_fn=lambda:
+                                resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)))
+            self.assertIn(result.code, (0, 1, 127), result.error)  # 127: no library can be loaded
+        tokens, out = self.path("tokens.json", [1] * 40), self.path("large.f32")
+        command = f'ulimit -f 8; exec "$1" eval logits -m "$2" --tokens "{tokens}" --out "{out}"'
+        result = self.shell(command)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("File too large", result.stderr.decode())
+
+    def test_a_plot_that_cannot_be_written_is_found_before_the_measurement(self):
+        result = self.kvikk("bench", "-m", self.tiny, "--plot", "/nonexistent/x.svg")
+        self.assert_failed(result, 1, "/nonexistent/x.svg")
+        self.assertEqual(result.out, b"")
 
     def test_a_failure_leaves_the_file_that_was_there(self):
         out = self.path("precious.f32", b"precious")
