@@ -17,6 +17,8 @@ namespace kvikk {
 namespace {
 
 constexpr size_t kMatrixAlign = 4096;
+// Of panels, after which the file's pages are given back: a large tensor never fills memory twice.
+constexpr size_t kSliceBytes = size_t{16} << 20;
 
 std::string shape_text(const std::vector<uint64_t>& shape) {
   std::string text;
@@ -297,11 +299,17 @@ Status TensorLoader::pack_matrix(ThreadPool& pool, const Job& job, uint8_t* pane
   Matrix& matrix = *job.matrix;
   matrix.panels = panels;
   std::atomic<bool> finite{true};
-  pool.parallel_for(matrix.panel_count(), [&](size_t p, int) {
-    if (!pack_one_panel(job, p, panels + p * matrix.panel_bytes())) {
-      finite.store(false, std::memory_order_relaxed);
-    }
-  });
+  const size_t slice = std::max<size_t>(1, kSliceBytes / matrix.panel_bytes());
+  for (size_t first = 0; first < matrix.panel_count(); first += slice) {
+    const size_t count = std::min(slice, matrix.panel_count() - first);
+    pool.parallel_for(count, [&](size_t i, int) {
+      const size_t p = first + i;
+      if (!pack_one_panel(job, p, panels + p * matrix.panel_bytes())) {
+        finite.store(false, std::memory_order_relaxed);
+      }
+    });
+    source_.drop(*job.tensor);
+  }
   if (!finite.load()) {
     TRY(source_.validate_blocks(*job.tensor, 0, job.tensor->elements()));
     return damaged(source_.path() + ": tensor '" + job.tensor->name +

@@ -17,17 +17,17 @@ def kvikk(*arguments, stdin=""):
                           capture_output=True, check=True).stdout.decode()
 
 
-def find_model():
+def find_model(name=NAME):
     """The catalog's copy, or a file of that name in the folder KVIKK_MODELS."""
     for entry in json.loads(kvikk("models", "--json")):
-        if entry["name"] == NAME and entry["fetched"]:
-            return NAME
+        if entry["name"] == name and entry["fetched"]:
+            return name
     folder = os.environ.get("KVIKK_MODELS", "")
     for file in sorted(os.listdir(folder) if folder else []):
         letters = re.sub("[^a-z0-9]", "", file.lower())
-        if letters.startswith("smollm2135m") and file.endswith(".gguf"):
+        if letters.startswith(re.sub("[^a-z0-9]", "", name)) and file.endswith(".gguf"):
             return os.path.join(folder, file)
-    raise unittest.SkipTest(f"{NAME} is not here: kvikk pull {NAME}")
+    raise unittest.SkipTest(f"{name} is not here: kvikk pull {name}")
 
 
 class CommandLine(unittest.TestCase):
@@ -69,6 +69,17 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(second["prompt_tokens"],
                            first["prompt_tokens"] + first["completion_tokens"])
         self.assertGreaterEqual(second["cached_tokens"], 64)
+
+    def test_memory(self):
+        """At most 1.15 of the file, the cache and 100 MB. Gemma's largest tensor is most of it."""
+        for name in (NAME, "gemma-3-270m"):
+            model = find_model(name)
+            facts = json.loads(kvikk("inspect", model, "--json"))
+            report = json.loads(kvikk("bench", "-m", model, "--prefill", 8, "--decode", 2, "--rows",
+                                      0, "--repeat", 1, "--json"))
+            cache = 64 * 4 * facts["kv"]["bf16"]["kv_bytes_per_token"]
+            limit = 1.15 * os.stat(facts["path"]).st_size + cache + 100e6
+            self.assertLess(report["peak_rss_bytes"], limit, name)
 
     def test_a_long_file_behind_the_question(self):
         text = "".join(f"Line {i} of the file.\n" for i in range(400))
