@@ -16,8 +16,9 @@ void fill_coded_attend(Kernels& kernels);
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kTileRowsMax = 6;  // with 4 units of values: 24 accumulators
-constexpr size_t kUnits = 4;        // of values at a time
+constexpr size_t kTileRowsMax = 8;
+// Units of values at a time: the accumulators and the units fit the 32 registers.
+constexpr size_t units_at_a_time(size_t rows) { return rows <= 6 ? 4 : 2; }
 
 int32_t load_int(const void* p) {
   int32_t value = 0;
@@ -215,6 +216,7 @@ void add_units(const Tile& tile, const uint8_t* values, size_t first, const floa
 
 template <size_t kBits, size_t kRows>
 void add_values(const Tile& tile, const uint8_t* values, const float* rescale, const float* step) {
+  constexpr size_t kUnits = units_at_a_time(kRows);
   const size_t units = tile.value_dims / 16;
   size_t u = 0;
   for (; u + kUnits <= units; u += kUnits) {
@@ -269,8 +271,8 @@ void attend_tile(const Tile& tile) {
 }
 
 constexpr void (*kAttendTile[kTileRowsMax + 1])(const Tile&) = {
-    nullptr,        attend_tile<1>, attend_tile<2>, attend_tile<3>,
-    attend_tile<4>, attend_tile<5>, attend_tile<6>};
+    nullptr,        attend_tile<1>, attend_tile<2>, attend_tile<3>, attend_tile<4>,
+    attend_tile<5>, attend_tile<6>, attend_tile<7>, attend_tile<8>};
 
 void prefetch(const uint8_t* page, size_t bytes) {
   for (size_t i = 0; i < bytes; i += kLine) {
