@@ -148,6 +148,12 @@ CharSet CharSet::word() {
   return set;
 }
 
+CharSet CharSet::word_and_fractions() {
+  CharSet set = word();
+  for (const char32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) set.add(c, c);
+  return set;
+}
+
 void CharSet::add(const CharSet& other) {
   std::vector<Range> merged;
   merged.reserve(ranges_.size() + other.ranges_.size());
@@ -197,13 +203,16 @@ CharSet CharSet::without_case() const {
   for (char32_t c = 'A'; c <= kLastWithCase; ++c) {
     if (c == 0x2E80) c = 0xA640;  // no case between, nor in Hangul
     if (c == 0xABC0) c = 0xFB00;
+    if (c == 0x130 || c == 0x131) continue;  // the Turkish i's fold to nothing here
     const auto lower = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
     const auto upper = static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
-    for (const char32_t other : {lower, upper}) {
-      if (other == c || contains(c) == contains(other)) continue;
-      set.add(c, c);
-      set.add(other, other);
-    }
+    const auto fold = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(upper)));
+    if (lower == c && upper == c) continue;
+    const char32_t same[] = {c, lower, upper, fold};
+    const bool in = std::any_of(std::begin(same), std::end(same),
+                                [this](char32_t other) { return contains(other); });
+    if (!in) continue;
+    for (const char32_t other : same) set.add(other, other);
   }
   return set;
 }

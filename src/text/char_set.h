@@ -34,7 +34,10 @@ class CharSet {
   static std::optional<CharSet> property(std::string_view name);
   static CharSet white_space();  // \s
   static CharSet digit();        // \d
-  static CharSet word();         // \w
+  static CharSet word();         // [\w]
+  // \w and word edges outside of brackets, where Oniguruma takes Latin-1's superscripts and
+  // fractions as well.
+  static CharSet word_and_fractions();
 
   void add(const CharSet& other);
   void add(char32_t first, char32_t last) { add(range(first, last)); }

@@ -107,10 +107,7 @@ Result<Regex> Regex::compile(std::string_view text) {
                        std::to_string(kStatesMax) + " states");
   }
   regex.start_ = *start;
-  // For word edges Oniguruma takes Latin-1's superscripts and fractions as word characters, too.
-  CharSet word = CharSet::word();
-  for (const char32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) word.add(CharSet::of(c));
-  regex.sets_.push_back(std::move(word));
+  regex.sets_.push_back(CharSet::word_and_fractions());
   regex.finish();
   return regex;
 }

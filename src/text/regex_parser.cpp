@@ -91,6 +91,7 @@ class RegexParser {
     if (depth > Regex::kDepthMax) return error("groups are nested too deeply");
     RegexTree choice;
     choice.kind = RegexTree::Kind::kChoice;
+    if (take("(?i)")) ignore_case_ = true;  // to the end of the group
     do {
       TRY_ASSIGN(RegexTree sequence, parse_sequence(depth));
       choice.children.push_back(std::move(sequence));
@@ -130,6 +131,8 @@ class RegexParser {
     if (take("\\A")) return condition(Kind::kTextBegin);
     if (take("\\z")) return condition(Kind::kTextEnd);
     if (take("\\Z")) return condition(Kind::kTextEndOrLastLine);
+    if (take("\\w")) return set_node(CharSet::word_and_fractions());
+    if (take("\\W")) return set_node(CharSet::word_and_fractions().complement());
     TRY_ASSIGN(Escape escape, parse_escape());
     return set_node(std::move(escape.set));
   }
@@ -314,20 +317,19 @@ class RegexParser {
     const auto add_properties = [&set](std::initializer_list<const char*> names) {
       for (const char* property : names) set.add(*CharSet::property(property));
     };
-    if (name == "alpha") {
-      add_properties({"L", "M", "Nl"});
-    } else if (name == "digit") {
+    if (name == "digit") {
       add_properties({"Nd"});
-    } else if (name == "alnum") {
-      add_properties({"L", "M", "Nl", "Nd"});
     } else if (name == "space") {
       set = CharSet::white_space();
     } else if (name == "punct") {
       add_properties({"P", "S"});
     } else if (name == "upper") {
       add_properties({"Lu"});
-    } else if (name == "lower") {
-      add_properties({"Ll"});
+      set.add(0x2160, 0x216F);  // and the circled and squared capitals
+      set.add(0x24B6, 0x24CF);
+      set.add(0x1F130, 0x1F149);
+      set.add(0x1F150, 0x1F169);
+      set.add(0x1F170, 0x1F189);
     } else if (name == "word") {
       set = CharSet::word();
     } else {
