@@ -120,6 +120,9 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
                        ": attention_bias is true; biases of latent attention are "
                        "not supported");
   }
+  if (c.rope.scaling == RopeConfig::Scaling::kLongRope) {  // its factors count other dimensions
+    return unsupported(keys.path() + ": longrope is not supported with latent attention");
+  }
   TRY(read_unused_layers(keys, c));
   TRY(read_latent(keys, c));
   TRY(scale_scores(keys, c));
