@@ -105,7 +105,7 @@ Result<size_t> ConfigKeys::size(Key key, uint64_t max, std::optional<size_t> fal
 }
 
 Result<size_t> ConfigKeys::count(Key key, uint64_t max) const {
-  const std::string range = "a number from 0 to " + std::to_string(max);
+  const std::string range = "a whole number up to " + std::to_string(max);
   uint64_t value = 0;
   if (is_gguf()) {
     TRY_ASSIGN(value, gguf_->get_uint(name(key)));

@@ -57,7 +57,7 @@ TEST(Config, ContradictionsNameBothValues) {
   expect_refused(with(llama(), "num_attention_heads", 6), StatusCode::kDamaged,
                  {"hidden_size is 128", "num_attention_heads is 6"});
   expect_refused(with(llama(), "head_dim", 1024), StatusCode::kDamaged,
-                 {"head_dim is 1024", "512"});
+                 {"head_dim is 1024", "up to 576"});
   expect_refused(with(llama(), "hidden_size", 0), StatusCode::kDamaged, {"hidden_size is 0"});
   expect_refused(with(llama(), "hidden_size", -128), StatusCode::kDamaged, {"hidden_size is -128"});
   expect_refused(with(llama(), "hidden_size", "128"), StatusCode::kDamaged, {"hidden_size"});
