@@ -275,7 +275,7 @@ bool Normalizer::keeps_first(std::string_view text) const {
   std::string_view first = text.substr(0, decode_valid_utf8(text.data()).bytes);
   for (const Step& step : steps_) {
     if (step.kind == Kind::kPrepend || step.kind == Kind::kPlainSpaces) return true;
-    first = apply(step, first, &arena);
+    first = step.kind == Kind::kStrip ? strip(first, step.left, false) : apply(step, first, &arena);
     if (first.empty()) return false;
   }
   return true;

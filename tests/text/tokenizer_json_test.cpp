@@ -196,6 +196,21 @@ TEST(TokenizerJsonRefusalTest, NotJson) {
   EXPECT_FALSE(tokenizer_from_json(files).ok());
 }
 
+// The mark goes before a text whose first character is kept, however white its end is.
+TEST(TokenizerJsonStepsTest, MarkOfTheFirstPiece) {
+  TokenizerFiles files = files_of("no-bytes");
+  Json json = Json::parse(files.tokenizer);
+  json["pre_tokenizer"]["prepend_scheme"] = "first";
+  for (const bool left : {false, true}) {
+    json["normalizer"] = {{"type", "Strip"}, {"strip_left", left}, {"strip_right", true}};
+    files.tokenizer = json.dump();
+    const Tokenizer tokenizer = make(files);
+    const TokenId mark = json["model"]["vocab"]["\u2581"];
+    EXPECT_EQ(tokenizer.encode("\tq ", {}).front() == mark, !left);
+    EXPECT_EQ(tokenizer.encode("\u4e2d", {}).front(), mark);
+  }
+}
+
 TEST(TokenizerConfigTest, BeginAndEnd) {
   TokenizerFiles files = files_of("gpt2");
   EXPECT_FALSE(make(files).bos().has_value());
