@@ -8,6 +8,7 @@
 #include "json_text.h"
 #include "machine.h"
 #include "model_source.h"
+#include "models/kv_coding.h"
 #include "models/registry.h"
 #include "models/vocabulary.h"
 #include "numbers.h"
@@ -107,12 +108,20 @@ size_t context_that_fits(const KvShape& shape, const Inspection& inspection,
 
 Json cache_json(const Inspection& inspection, const Machine& machine) {
   Json caches = Json::object();
+  const auto describe = [&](const std::string& name, const KvShape& shape) {
+    caches[name] = {{"kv_bytes_per_token", shape.bytes_per_token()},
+                    {"full_context_bytes", shape.sequence_bytes(inspection.config->context)},
+                    {"context_that_fits", context_that_fits(shape, inspection, machine)}};
+  };
   for (const KvFormat format : kKvFormats) {
-    const KvShape shape = Model::kv_shape(*inspection.config, format);
-    caches[kv_name(format)] = {
-        {"kv_bytes_per_token", shape.bytes_per_token()},
-        {"full_context_bytes", shape.sequence_bytes(inspection.config->context)},
-        {"context_that_fits", context_that_fits(shape, inspection, machine)}};
+    describe(kv_name(format), Model::kv_shape(*inspection.config, format));
+  }
+  for (const KvCodec* codec : kv_codecs()) {
+    KvChoice choice;
+    choice.keys = choice.values = codec;
+    const auto coder = make_kv_coder(*inspection.config, choice, 0, {});
+    if (!coder.ok()) continue;  // it does not fit this model
+    describe(choice.name(), Model::kv_shape(*inspection.config, choice.exact, *coder));
   }
   return caches;
 }

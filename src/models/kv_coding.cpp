@@ -336,7 +336,8 @@ Result<std::shared_ptr<const KvCoder>> make_kv_coder(const ModelConfig& config,
   options.layers = config.layers;
   options.kv_heads = config.kv_heads;
   options.context = context;
-  options.ropes = kv_ropes(config, context);
+  // Only what was taken out of keys before they were rotated needs the rotation.
+  if (!conditioning.empty()) options.ropes = kv_ropes(config, context);
   for (const LayerConfig& layer : config.layer) options.rope_of.push_back(rope_kind(layer));
   options.conditioning = std::move(conditioning);
   return KvCoder::create(std::move(options));
