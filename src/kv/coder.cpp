@@ -302,28 +302,44 @@ float KvCoder::code_fitted(const KeyConditioning& c, const float* key, uint8_t* 
   std::memset(codes, 0, width_);
   if (!std::isfinite(root)) return NAN;
   if (root == 0) return 0.0f;
-  double products = 0;
-  double levels = 0;
-  at = 0;
-  for (const CodedSegment& s : c.layout.segments) {
-    for (size_t d = 0; d < s.dims; ++d, ++at) {
-      if (s.bits == 0) continue;
-      const float u = static_cast<float>(unit[at] / root);
-      double level = 0;
-      if (s.bits == 8) {
-        const float steps = std::nearbyint(std::clamp(u / c.layout.step, -127.0f, 127.0f));
-        codes[at] = static_cast<uint8_t>(steps + 128.0f);
-        level = static_cast<double>(steps) * c.layout.step;
-      } else {
-        codes[at] = fitted_books_[s.bits].code(u);
-        level = fitted_books_[s.bits].levels[codes[at]];
+  // The step that leaves the least weighted error: a key that is far out in a few coordinates wants
+  // a coarse one.
+  constexpr double kStretches[] = {0.8, 1.0, 1.25, 1.6, 2.2};
+  double best = -1;
+  float scale = 0.0f;
+  uint8_t tried[kWidthMax] = {};
+  for (double stretch : kStretches) {
+    double products = 0;
+    double levels = 0;
+    at = 0;
+    for (const CodedSegment& s : c.layout.segments) {
+      for (size_t d = 0; d < s.dims; ++d, ++at) {
+        if (s.bits == 0) continue;
+        const auto u = static_cast<float>(unit[at] / (root * stretch));
+        const double level = code_coordinate(s.bits, c.layout, u, tried[at]);
+        const double weight = static_cast<double>(c.deviation[at]) * c.deviation[at];
+        products += weight * level * unit[at];
+        levels += weight * level * level;
       }
-      const double weight = static_cast<double>(c.deviation[at]) * c.deviation[at];
-      products += weight * level * u;
-      levels += weight * level * level;
     }
+    if (products * products <= best * levels) continue;
+    best = products * products / levels;
+    scale = static_cast<float>(products / levels);
+    std::memcpy(codes, tried, width_);
   }
-  return static_cast<float>(products / levels * root);
+  return scale;
+}
+
+// Returns the level.
+double KvCoder::code_coordinate(uint32_t bits, const CodedLayout& layout, float x,
+                                uint8_t& code) const {
+  if (bits < 8) {
+    code = fitted_books_[bits].code(x);
+    return static_cast<double>(fitted_books_[bits].levels[code]);
+  }
+  const float steps = std::nearbyint(std::clamp(x / layout.step, -127.0f, 127.0f));
+  code = static_cast<uint8_t>(steps + 128.0f);
+  return static_cast<double>(steps) * static_cast<double>(layout.step);
 }
 
 void KvCoder::seal(KvFormat format, const uint8_t* exact, size_t layer, size_t kv_head, size_t page,

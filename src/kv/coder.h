@@ -153,6 +153,7 @@ class KvCoder {
   }
   void remove_position(size_t layer, size_t page, size_t token, const KeyConditioning& c,
                        float* key) const;
+  double code_coordinate(uint32_t bits, const CodedLayout& layout, float x, uint8_t& code) const;
   float code_fitted(const KeyConditioning& c, const float* key, uint8_t* codes) const;
 
   KvCoderOptions options_;
