@@ -52,6 +52,8 @@ struct EngineOptions {
     v(o.kv, "kv", 0, 32,
       "encoding of the cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2, or KEYS/VALUES "
       "such as q8/turbo4; default bf16, f32 with --exact");
+    v(o.weights, "weights", 0, 32,
+      "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
     v(o.cpu_level, "cpu_level", 0, 32,
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }
