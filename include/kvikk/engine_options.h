@@ -49,9 +49,7 @@ struct EngineOptions {
     v(o.parallel, "parallel", 1, 1024, "sequences computed side by side");
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
-    v(o.kv, "kv", 0, 32,
-      "encoding of the cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2, or KEYS/VALUES "
-      "such as q8/turbo4; default bf16, f32 with --exact");
+    v(o.kv, "kv", 0, 32, "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2 or KEYS/VALUES");
     v(o.weights, "weights", 0, 32,
       "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
     v(o.cpu_level, "cpu_level", 0, 32,

@@ -129,10 +129,13 @@ class Answer(ProgramTest):
                                     ("cut.gguf", data[:len(data) // 2], "cut.gguf"),
                                     ("header.gguf", data[:100], "header.gguf")):
             path = self.path(name, content)
-            for verb in (["run", "hi"], ["inspect"], ["tokenize", "hi"], ["bench"]):
+            for verb in (["run", "hi"], ["tokenize", "hi"], ["bench"]):
                 result = self.kvikk(verb[0], "-m", path, *verb[1:])
                 self.assert_failed(result, 1, word)
                 self.assertEqual(result.out, b"")
+            result = self.kvikk("inspect", path)  # says of any file what it is
+            self.assertIn(word, result.text)
+            self.assertRegex(result.text, r"runs here +no: ")
 
 
 if __name__ == "__main__":
