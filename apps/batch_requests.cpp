@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "answer.h"
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "json_text.h"
 #include "option_entry.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "json_text.h"
 #include "model_source.h"
 #include "shell.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "engine/evaluate.h"
 #include "json_text.h"
 #include "model_source.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "json_text.h"
 #include "machine.h"
 #include "model_source.h"

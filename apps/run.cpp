@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "answer.h"
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "json_text.h"
 #include "model_source.h"
 #include "numbers.h"

@@ -1,7 +1,7 @@
 // kvikk template: renders conversations with a chat template, one JSON line each.
 
 #include "text/template.h"
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "json_text.h"
 #include "model_source.h"
 #include "models/model_file.h"

@@ -14,7 +14,7 @@
 
 namespace kvikk {
 
-class Status;  // base/status.h
+class Status;  // kvikk/status.h
 
 struct LogitBias {
   TokenId token = 0;

@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/check.h"
+#include "engine/chat_prompt.h"
 #include "models/kv_coding.h"
 #include "models/kv_sidecar.h"
+#include "text/utf8.h"
 #include "weights/block_quantizer.h"
 #include "weights/catalog.h"
 
@@ -135,24 +139,69 @@ Status size_cache(const KvShape& shape, const ModelConfig& config, EngineOptions
   return ok_status();
 }
 
+// A model without a usable tokenizer still completes token ids.
+Result<Sampler> make_sampler(Engine& engine, const SamplingOptions& options) {
+  const auto text = engine.tokenizer();
+  TokenBytes bytes;
+  if (text.ok()) bytes = [tokens = *text](TokenId id) { return tokens->token_bytes(id); };
+  return Sampler::create(options, engine.vocabulary(), bytes);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::load(
-    ModelFile file, const EngineOptions& options,
-    const std::function<void(const LoadProgress&)>& progress) {
-  std::unique_ptr<Engine> engine(new Engine());
-  engine->options_ = options;
-  EngineOptions& o = engine->options_;
+struct Engine::Parts {
+  EngineOptions options;
+  OpenedModel file;
+  std::unique_ptr<Compute> compute;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Scheduler> scheduler;
+  RequestId last_id = 0;
+  std::optional<Result<Tokenizer>> tokenizer;
+  std::optional<Result<Template>> chat_template;
+};
+
+Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Engine::~Engine() = default;
+
+const std::string& Engine::name() const { return config().name; }
+size_t Engine::vocabulary() const { return config().vocabulary; }
+size_t Engine::context() const { return static_cast<size_t>(parts_->options.context); }
+const EngineOptions& Engine::options() const { return parts_->options; }
+const char* Engine::cpu_level() const { return parts_->compute->kernels().level; }
+size_t Engine::weight_bytes() const { return parts_->model->weights().memory.size(); }
+const ModelConfig& Engine::config() const { return parts_->model->config(); }
+const OpenedModel& Engine::file() const { return parts_->file; }
+Model& Engine::model() { return *parts_->model; }
+Compute& Engine::compute() { return *parts_->compute; }
+PagePool& Engine::pool() { return *parts_->pool; }
+Scheduler& Engine::scheduler() { return *parts_->scheduler; }
+void Engine::cancel(RequestId id) { parts_->scheduler->cancel(id); }
+bool Engine::step() { return parts_->scheduler->step(); }
+bool Engine::idle() const { return parts_->scheduler->idle(); }
+
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options,
+                                             const OnProgress& progress) {
+  TRY_ASSIGN(ModelFile file, ModelFile::open(path));
+  return load(std::move(file), options, progress);
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions& options,
+                                             const OnProgress& progress) {
+  std::unique_ptr<Engine> engine(new Engine(std::make_unique<Parts>()));
+  Parts& parts = *engine->parts_;
+  parts.options = options;
+  EngineOptions& o = parts.options;
   if (o.threads <= 0) o.threads = available_cores();
   if (o.chunk < o.parallel) o.chunk = o.parallel;
   TRY_ASSIGN(const CpuFeatures features, choose_features(o.cpu_level));
   TRY_ASSIGN(const KvChoice choice, parse_kv(o.kv, o.exact ? KvFormat::kF32 : KvFormat::kBF16));
   o.kv = choice.name();
-  engine->file_ = file;
+  parts.file = file;
   ModelConfig& config = file.config;
 
   const size_t tile_rows = std::max(config.heads / config.kv_heads, Attention::kTileRows);
-  TRY_ASSIGN(engine->compute_,
+  TRY_ASSIGN(parts.compute,
              Compute::create(make_kernels(features), o.threads, config.widest(), tile_rows,
                              Model::attend_dim_max(config, choice.coded())));
   LoadOptions load_options;
@@ -163,7 +212,7 @@ Result<std::unique_ptr<Engine>> Engine::load(
     load_options.progress = [&](uint64_t done, uint64_t total) { progress({done, total}); };
   }
   TRY_ASSIGN(ModelWeights weights,
-             load_weights(*file.tensors, config, engine->compute_->pool(), load_options));
+             load_weights(*file.tensors, config, parts.compute->pool(), load_options));
   const size_t context_most = o.context > 0 ? static_cast<size_t>(o.context) : config.context;
   std::shared_ptr<const KvCoder> coder;
   if (choice.coded()) {  // its sizes do not depend on what is measured
@@ -172,67 +221,85 @@ Result<std::unique_ptr<Engine>> Engine::load(
   std::vector<size_t> slabs;
   TRY(size_cache(Model::kv_shape(config, choice.exact, coder), config, o, slabs));
   const size_t rows_max = static_cast<size_t>(o.chunk);
-  TRY_ASSIGN(engine->model_,
-             Model::create(file.tensors, config, std::move(weights), *engine->compute_, rows_max,
-                           engine->context(), choice.coded()));
+  TRY_ASSIGN(parts.model, Model::create(file.tensors, config, std::move(weights), *parts.compute,
+                                        rows_max, engine->context(), choice.coded()));
   if (choice.coded()) {
     const Result<const Tokenizer*> tokenizer = engine->tokenizer();
     TRY_ASSIGN(auto conditioning,
-               condition_keys(*engine->model_, *engine->compute_, *file.tensors,
+               condition_keys(*parts.model, *parts.compute, *file.tensors,
                               tokenizer.ok() ? *tokenizer : nullptr, choice, context_most));
     TRY_ASSIGN(coder, make_kv_coder(config, choice, context_most, std::move(conditioning)));
   }
   TRY_ASSIGN(PagePool pool, PagePool::create(Model::kv_shape(config, choice.exact, coder), slabs));
-  engine->pool_ = std::make_unique<PagePool>(std::move(pool));
+  parts.pool = std::make_unique<PagePool>(std::move(pool));
   TRY_ASSIGN(SamplerWorkspace workspace, SamplerWorkspace::create(config.vocabulary));
   SchedulerLimits limits;
   limits.rows_max = rows_max;
   limits.sequences_max = static_cast<size_t>(o.parallel);
   limits.context = engine->context();
-  engine->scheduler_ = std::make_unique<Scheduler>(*engine->compute_, *engine->model_,
-                                                   *engine->pool_, limits, std::move(workspace));
+  parts.scheduler = std::make_unique<Scheduler>(*parts.compute, *parts.model, *parts.pool, limits,
+                                                std::move(workspace));
   return engine;
 }
 
 Result<const Tokenizer*> Engine::tokenizer() {
-  if (!tokenizer_.has_value()) {
-    Result<std::optional<Tokenizer>> made = file_.tokenizer();
+  if (!parts_->tokenizer.has_value()) {
+    Result<std::optional<Tokenizer>> made = parts_->file.tokenizer();
     if (made.ok() && made->has_value()) {
-      tokenizer_ = std::move(**made);
+      parts_->tokenizer = std::move(**made);
     } else {
-      tokenizer_ = Result<Tokenizer>(made.ok() ? unsupported(file_.path + ": has no tokenizer")
-                                               : made.status());
+      parts_->tokenizer = Result<Tokenizer>(
+          made.ok() ? unsupported(parts_->file.path + ": has no tokenizer") : made.status());
     }
   }
-  if (!tokenizer_->ok()) return tokenizer_->status();
-  const Tokenizer* tokenizer = &tokenizer_->value();
+  if (!parts_->tokenizer->ok()) return parts_->tokenizer->status();
+  const Tokenizer* tokenizer = &parts_->tokenizer->value();
   if (tokenizer->size() > config().vocabulary) {
-    return damaged(file_.path + ": the tokenizer has " + std::to_string(tokenizer->size()) +
+    return damaged(parts_->file.path + ": the tokenizer has " + std::to_string(tokenizer->size()) +
                    " tokens, the embedding only " + std::to_string(config().vocabulary));
   }
   return tokenizer;
 }
 
 Result<const Template*> Engine::chat_template() {
-  if (!template_.has_value()) {
-    Result<std::optional<std::string>> source = file_.chat_template();
+  if (!parts_->chat_template.has_value()) {
+    Result<std::optional<std::string>> source = parts_->file.chat_template();
     if (source.ok() && source->has_value()) {
-      template_ = Template::parse(std::move(**source));
+      parts_->chat_template = Template::parse(std::move(**source));
     } else {
-      template_ = Result<Template>(source.ok() ? unsupported(file_.path + ": has no chat template")
-                                               : source.status());
+      parts_->chat_template =
+          Result<Template>(source.ok() ? unsupported(parts_->file.path + ": has no chat template")
+                                       : source.status());
     }
   }
-  if (!template_->ok()) return template_->status();
-  return &template_->value();
+  if (!parts_->chat_template->ok()) return parts_->chat_template->status();
+  return &parts_->chat_template->value();
 }
 
-Result<Sampler> Engine::make_sampler(const SamplingOptions& options) {
-  // A model without a usable tokenizer still completes token ids.
-  const auto text = tokenizer();
-  TokenBytes bytes;
-  if (text.ok()) bytes = [tokens = *text](TokenId id) { return tokens->token_bytes(id); };
-  return Sampler::create(options, config().vocabulary, bytes);
+Result<std::vector<TokenId>> Engine::encode(std::string_view text, bool special) {
+  TRY_ASSIGN(const Tokenizer* tokens, tokenizer());
+  return encode_text(*tokens, text, special);
+}
+
+Result<std::vector<TokenId>> Engine::encode_chat(const std::vector<Message>& messages) {
+  TRY_ASSIGN(const Tokenizer* tokens, tokenizer());
+  TRY_ASSIGN(const Template* chat, chat_template());
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Message& message : messages) {
+    list.push_back({{"role", replace_invalid_utf8(message.role)},
+                    {"content", replace_invalid_utf8(message.content)}});
+  }
+  return encode_conversation(*tokens, *chat, {{"messages", std::move(list)}});
+}
+
+Result<std::string> Engine::decode(const std::vector<TokenId>& tokens) {
+  TRY_ASSIGN(const Tokenizer* texts, tokenizer());
+  for (const TokenId token : tokens) {
+    if (token >= 0 && static_cast<size_t>(token) < texts->size()) continue;
+    return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
+                            std::to_string(texts->size()));
+  }
+  return texts->decode(tokens, true);
 }
 
 Status Engine::check(const Request& request) {
@@ -252,15 +319,15 @@ Status Engine::check(const Request& request) {
                               std::to_string(kStopStringBytesMax) + " bytes");
     }
   }
-  if (auto sampler = make_sampler(request.sampling); !sampler.ok()) return sampler.status();
-  return scheduler_->check(request.tokens.size(), request.max_tokens);
+  if (auto sampler = make_sampler(*this, request.sampling); !sampler.ok()) return sampler.status();
+  return parts_->scheduler->check(request.tokens.size(), request.max_tokens);
 }
 
 Result<RequestId> Engine::submit(Request request) {
   TRY(check(request));
-  TRY_ASSIGN(Sampler sampler, make_sampler(request.sampling));
-  auto sequence = std::make_unique<Sequence>(std::move(sampler), SequenceKv(*pool_));
-  sequence->id = ++last_id_;
+  TRY_ASSIGN(Sampler sampler, make_sampler(*this, request.sampling));
+  auto sequence = std::make_unique<Sequence>(std::move(sampler), SequenceKv(*parts_->pool));
+  sequence->id = ++parts_->last_id;
   if (const auto text = tokenizer(); text.ok()) {
     sequence->tokenizer = *text;
     sequence->detokenizer.emplace(**text);
@@ -270,7 +337,7 @@ Result<RequestId> Engine::submit(Request request) {
   sequence->completion.seed = static_cast<int64_t>(sequence->sampler.seed());
   sequence->request = std::move(request);
   const RequestId id = sequence->id;
-  TRY(scheduler_->admit(std::move(sequence)));
+  TRY(parts_->scheduler->admit(std::move(sequence)));
   return id;
 }
 

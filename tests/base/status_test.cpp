@@ -51,8 +51,8 @@ TEST(Result, TryPassesValuesAndStopsAtTheFirstFailure) {
 
 TEST(ResultDeathTest, TheValueOfAFailureIsABug) {
   Result<int> failed = half(1);
-  EXPECT_DEATH(static_cast<void>(failed.value()), "CHECK\\(ok\\(\\)\\) failed at .*status.h");
-  EXPECT_DEATH(static_cast<void>(Result<int>(ok_status())), "CHECK");
+  EXPECT_DEATH(static_cast<void>(failed.value()), "a Result is used as what it is; it holds: ");
+  EXPECT_DEATH(static_cast<void>(Result<int>(ok_status())), "no failure");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "chat_prompt.h"
+#include "engine/chat_prompt.h"
 
 #include <algorithm>
 #include <optional>

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/engine.h"
 #include "kvikk/token.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
