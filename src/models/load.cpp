@@ -252,8 +252,8 @@ Result<ModelWeights> load_weights(const TensorSource& source, ModelConfig& confi
   // The top of the product alone is not the top once biases are added.
   const bool two_stages = weights.head.bias.empty() && config.logit_scale > 0.0f;
   const StoredTensor* rows = two_stages ? weights.head_tensor : nullptr;
-  TRY_ASSIGN(weights.output, OutputHead::create(weights.head.matrix, rows, pool, kLogitsRowsMax));
-  source.drop(*weights.head_tensor);
+  TRY_ASSIGN(weights.output, OutputHead::create(weights.head.matrix, rows, pool, kLogitsRowsMax,
+                                                [&] { source.drop(*weights.head_tensor); }));
   return weights;
 }
 

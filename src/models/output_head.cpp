@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 
 #include "base/check.h"
@@ -21,6 +20,7 @@ constexpr DType kCopyType = DType::kQ4_0;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kNoBound = std::numeric_limits<float>::max();
 constexpr size_t kPanelsPerTask = 256;
+constexpr size_t kPanelsPerSlice = 2048;  // read before their pages of the file are given back
 // When half of the panels may hold the top, the full product streams them faster.
 constexpr size_t kPartMax = 2;
 
@@ -53,7 +53,8 @@ bool round_group(const float* x, uint8_t* block, float& rest) {
 }  // namespace
 
 Result<OutputHead> OutputHead::create(const Matrix& full, const StoredTensor* tensor,
-                                      ThreadPool& pool, size_t rows_max) {
+                                      ThreadPool& pool, size_t rows_max,
+                                      const std::function<void()>& release) {
   OutputHead head;
   head.full_ = full;
   Matrix copy = full;
@@ -74,9 +75,13 @@ Result<OutputHead> OutputHead::create(const Matrix& full, const StoredTensor* te
   head.largest_.resize(rows_max * panels);
   head.upper_.resize(rows_max * panels);
   head.tasks_.resize(panels);
-  pool.parallel_for(panels, [&](size_t panel, int) {
-    head.copy_panel(*tensor, panel, panel_shares.as<float>() + panel * groups);
-  });
+  for (size_t first = 0; first < panels; first += kPanelsPerSlice) {
+    pool.parallel_for(std::min(kPanelsPerSlice, panels - first), [&](size_t i, int) {
+      const size_t panel = first + i;
+      head.copy_panel(*tensor, panel, panel_shares.as<float>() + panel * groups);
+    });
+    if (release) release();
+  }
   std::vector<double> sums(groups);
   double total = 0;
   for (size_t i = 0; i < panels * groups; ++i) {

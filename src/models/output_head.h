@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -38,8 +39,9 @@ class OutputHead {
   // `full`: [vocabulary, hidden], packed from the rows of `tensor`; null: one stage. Rows of a
   // call: up to rows_max. One stage also where two do not pay: heads of float weights, or of fewer
   // than 8 bits. Errors: kExhausted.
+  // `release` is called whenever the pages of the tensor that were read may be given back.
   static Result<OutputHead> create(const Matrix& full, const StoredTensor* tensor, ThreadPool& pool,
-                                   size_t rows_max);
+                                   size_t rows_max, const std::function<void()>& release = {});
 
   bool staged() const { return copy_.panels != nullptr; }
 

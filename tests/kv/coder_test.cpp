@@ -30,7 +30,7 @@ constexpr Case kCases[] = {
     {"q8", 64, RopeStyle::kHalves, 0, 0.02},
     {"q8", 80, RopeStyle::kPairs, 0, 0.02},
     {"q8", 32, RopeStyle::kPairs, 500, 0.02},
-    {"q8/turbo4", 64, RopeStyle::kHalves, 0, 0.05},
+    {"q8/turbo4", 64, RopeStyle::kHalves, 0, 0.08},
     {"turbo4", 64, RopeStyle::kHalves, 0, 0.08},
     {"turbo4", 96, RopeStyle::kPairs, 500, 0.08},
     {"turbo4", 112, RopeStyle::kHalves, 0, 0.08},
