@@ -237,7 +237,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
     TRY_ASSIGN(OutputFile file, OutputFile::open(output.plot, {path}));
     plot.emplace(std::move(file));
   }
-  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, path, engine_options));
+  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, engine_options));
 
   Report report;
   report.model = loaded.path;

@@ -145,7 +145,7 @@ Status verb_eval_batch(Shell& shell, Arguments arguments) {
   TRY(check_engine_options(engine_options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(OutputFile out, OutputFile::open(options.out, {path, options.requests}));
-  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, path, engine_options));
+  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, engine_options));
   Request defaults;
   defaults.max_tokens = static_cast<size_t>(options.max_tokens);
   defaults.sampling = sampling;

@@ -94,13 +94,13 @@ Status check_text_options(const TextOptions& options, EngineOptions& engine) {
   return check_context("--context", engine, options);
 }
 
-Result<KlReport> null_control(Shell& shell, const std::string& path,
+Result<KlReport> null_control(Shell& shell, const ModelOptions& model, const std::string& path,
                               const EngineOptions& base_options, Engine& base,
                               std::span<const TokenId> tokens, int32_t ctx) {
   EngineOptions options = base_options;
   options.chunk = kNullChunk;
   options.context = std::min(ctx, kNullTokens);
-  TRY_ASSIGN(LoadedEngine control, load_engine(shell, path, options));
+  TRY_ASSIGN(LoadedEngine control, load_engine(shell, model, path, options));
   return evaluate_kl(base, *control.engine, tokens, static_cast<size_t>(options.context), 1);
 }
 
@@ -207,11 +207,11 @@ Status verb_eval_kl(Shell& shell, Arguments arguments) {
   TRY(check_context("the context of --against", base_options, options));
 
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  TRY_ASSIGN(LoadedEngine base, load_engine(shell, path, base_options));
+  TRY_ASSIGN(LoadedEngine base, load_engine(shell, model, path, base_options));
   TRY_ASSIGN(const std::vector<TokenId> tokens, read_text(*base.engine, options));
   Result<KlReport> report = io_error("");
   {
-    TRY_ASSIGN(LoadedEngine test, load_engine(shell, path, test_options));
+    TRY_ASSIGN(LoadedEngine test, load_engine(shell, model, path, test_options));
     Progress progress(shell, "comparing", false);
     report = evaluate_kl(*base.engine, *test.engine, tokens, static_cast<size_t>(options.ctx),
                          static_cast<size_t>(options.chunks),
@@ -219,7 +219,7 @@ Status verb_eval_kl(Shell& shell, Arguments arguments) {
   }
   if (!report.ok()) return report.status();
   TRY_ASSIGN(const KlReport null,
-             null_control(shell, path, base_options, *base.engine, tokens, options.ctx));
+             null_control(shell, model, path, base_options, *base.engine, tokens, options.ctx));
   return shell.print(options.json ? json_line(kl_json(*report, null)) : kl_table(*report, null));
 }
 

@@ -111,7 +111,7 @@ Status verb_eval_logits(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(OutputFile out,
              OutputFile::open(options.out, {path, options.tokens, options.positions}));
   TRY(set_context(engine_options, tokens.size() + static_cast<size_t>(options.greedy)));
-  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, path, engine_options));
+  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, engine_options));
 
   LogitsRequest request;
   request.tokens = tokens;

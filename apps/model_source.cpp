@@ -110,7 +110,7 @@ Status check_engine_options(const EngineOptions& options) {
   return one_of("cpu_level", options.cpu_level, kCpuLevelNames);
 }
 
-Result<LoadedEngine> load_engine(Shell& shell, const std::string& path,
+Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const std::string& path,
                                  const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   TRY(check_engine_options(options));
@@ -118,7 +118,7 @@ Result<LoadedEngine> load_engine(Shell& shell, const std::string& path,
   LoadedEngine loaded;
   loaded.path = path;
   EngineOptions with_cache = options;
-  if (with_cache.cache_dir.empty()) with_cache.cache_dir = default_models_dir();
+  with_cache.cache_dir = model.dir.directory();
   Progress progress(shell, "loading " + path.substr(path.rfind('/') + 1), true);
   TRY_ASSIGN(loaded.engine,
              Engine::load(std::move(file), with_cache, [&progress](const LoadProgress& now) {
@@ -134,9 +134,7 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,
                                  const EngineOptions& options) {
   TRY(check_engine_options(options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  EngineOptions with_cache = options;
-  with_cache.cache_dir = model.dir.directory();
-  return load_engine(shell, path, with_cache);
+  return load_engine(shell, model, path, options);
 }
 
 }  // namespace kvikk

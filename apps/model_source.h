@@ -54,7 +54,8 @@ struct LoadedEngine {
   std::string path;
   double load_seconds = 0;
 };
-Result<LoadedEngine> load_engine(Shell& shell, const std::string& path,
+// `path` is what find_model found for `model`; what is worth keeping is kept in its models folder.
+Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const std::string& path,
                                  const EngineOptions& options);
 // find_model and load_engine.
 Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,

@@ -21,8 +21,10 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kNoBound = std::numeric_limits<float>::max();
 constexpr size_t kPanelsPerTask = 256;
 constexpr size_t kPanelsPerSlice = 2048;  // read before their pages of the file are given back
-// When half of the panels may hold the top, the full product streams them faster.
-constexpr size_t kPartMax = 2;
+// When a third of the panels may hold the top, the full product streams them faster; so it does for
+// the next steps, which are likely to be alike.
+constexpr size_t kPartMax = 3;
+constexpr size_t kStepsAfterMiss = 15;
 
 // A Q4_0 block of a group of 32; the sum of the squares of what rounding took goes to `rest`.
 // Returns false if the scale is too large for float16.
@@ -224,7 +226,8 @@ void OutputHead::run(Compute& compute, const Activations& x, size_t top, float* 
     if (staged()) spreads[r] = spread(x.floats() + r * x.k());
     finite = finite && std::isfinite(spreads[r]);
   }
-  if (!staged() || top == 0 || top > std::min(kTopMax, panels) || !finite) {
+  if (!staged() || top == 0 || top > std::min(kTopMax, panels) || !finite || steps_in_full_ > 0) {
+    if (steps_in_full_ > 0) --steps_in_full_;
     matmul(compute, x, {&product, 1});
     return;
   }
@@ -239,6 +242,7 @@ void OutputHead::run(Compute& compute, const Activations& x, size_t top, float* 
   size_t more = 0;
   for (size_t r = 0; r < rows; ++r) more += choose_rest(r, threshold(y + r * y_stride, top));
   if (more * kPartMax > panels) {
+    steps_in_full_ = kStepsAfterMiss;
     matmul(compute, x, {&product, 1});
   } else {
     matmul_panels(compute, x, product, tasks_, kMinusInfinity);

@@ -58,6 +58,7 @@ class OutputHead {
   float threshold(const float* y, size_t top);
   size_t choose_rest(size_t row, float threshold);
 
+  size_t steps_in_full_ = 0;  // to come: two stages did not pay lately
   Matrix full_;
   Matrix copy_;
   Buffer copy_memory_;
