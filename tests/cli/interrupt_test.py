@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 import unittest
 
@@ -45,9 +46,14 @@ class Interrupt(ProgramTest):
             process = self.start("run", "-m", self.tiny, "hi", "--context", "200000", "--json",
                                  *ENDLESS)
             process.stdin.close()
+            # Read meanwhile: a fast machine says more than a pipe holds.
+            parts = []
+            reader = threading.Thread(target=lambda: parts.append(process.stdout.read()))
+            reader.start()
             time.sleep(seconds)
             self.assert_interrupted(process)
-            output = process.stdout.read()
+            reader.join()
+            output = parts[0]
             if output:
                 break
         answer = json.loads(output)
