@@ -165,7 +165,7 @@ std::vector<Kernels> levels() {
   std::vector<Kernels> out;
   if ((features.avx2 = machine.avx2)) out.push_back(make_kernels(features));
   if ((features.avx512_vnni = machine.avx512_vnni)) out.push_back(make_kernels(features));
-  if ((features.amx_int8 = machine.amx_int8)) out.push_back(make_kernels(features));
+  if ((features.amx = machine.amx)) out.push_back(make_kernels(features));
   if (out.empty()) out.push_back(make_kernels(features));
   return out;
 }

@@ -121,7 +121,7 @@ full_disk() {
   done
 }
 
-# Builds build_release TARGET with -DKVIKK_TESTS=ON or OFF; the caller holds the lock.
+# build_release TARGET ON|OFF: with tests and micro-benchmarks or not; the caller holds the lock.
 build_release() {
   local target=$1 tests=$2 fresh=() configured
   configured=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
@@ -131,10 +131,10 @@ build_release() {
   fi
   current_commit >"$build/.stamp.new"
   if [ ! -f "$build/build.ninja" ] || [ ${#fresh[@]} -gt 0 ] ||
-    { [ "$tests" = ON ] && ! grep -q '^KVIKK_TESTS:BOOL=ON$' "$build/CMakeCache.txt"; }; then
+    { [ "$tests" = ON ] && ! grep -q '^KVIKK_BENCH:BOOL=ON$' "$build/CMakeCache.txt"; }; then
     say "configuring"
-    (cd -- "$root" && cmake "${fresh[@]}" --preset release -DKVIKK_TESTS="$tests") \
-      >"$build/configure.log" 2>&1 9>&- ||
+    (cd -- "$root" && cmake "${fresh[@]}" --preset release -DKVIKK_TESTS="$tests" \
+      -DKVIKK_BENCH="$tests") >"$build/configure.log" 2>&1 9>&- ||
       { cat "$build/configure.log" >&2; fail "cmake failed (its words are above)$(full_disk)"; }
   fi
   [ -f "$build/.stamp" ] || say "building; the first time takes some minutes"

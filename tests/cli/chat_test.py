@@ -207,6 +207,7 @@ class Terminal(ProgramTest):
         self.open("--max-tokens", 2)
         self.type(f"/load {session}\n/system\n")
         self.wait_for("a\ufffd[31mb\ufffdc")
+        self.wait_for(">>> ")
         self.type("\x04")
         self.assertEqual(self.process.wait(timeout=20), 0)
 

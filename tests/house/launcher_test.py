@@ -26,7 +26,7 @@ STAND_INS = {
             touch build/build.ninja
             echo "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" >build/CMakeCache.txt
             case "$*" in
-              *KVIKK_TESTS=ON*) echo KVIKK_TESTS:BOOL=ON >>build/CMakeCache.txt ;;
+              *KVIKK_BENCH=ON*) echo KVIKK_BENCH:BOOL=ON >>build/CMakeCache.txt ;;
             esac ;;
           --build*)
             echo "[1/1] building"
@@ -318,7 +318,7 @@ class Launcher(unittest.TestCase):
         code, out, err = self.run_it(script="test")
         self.assertEqual((code, out), (0, "100% tests passed\n"), err)
         self.assertIn("the second compiler", err)
-        self.assertIn("KVIKK_TESTS=ON", self.calls("cmake")[0])
+        self.assertIn("KVIKK_TESTS=ON -DKVIKK_BENCH=ON", self.calls("cmake")[0])
         self.assertIn("--label-exclude ^(large)$", self.calls("ctest")[0])
         self.forget_calls()
         self.run_it("--large", script="test")

@@ -35,8 +35,12 @@ class OutputHead(unittest.TestCase):
                 return [json.loads(line)["tokens"] for line in file]
 
     def test_same_tokens(self):
+        listed = subprocess.run([PROGRAM, "models", "--json"], check=True, capture_output=True)
+        fetched = {m["name"] for m in json.loads(listed.stdout) if m["fetched"]}
         for model in ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-0.5b"):
             with self.subTest(model=model):
+                if model not in fetched:  # a model whose terms nobody accepted
+                    self.skipTest(f"{model} is not here: kvikk pull {model}")
                 self.assertEqual(self.answers(model, False), self.answers(model, True))
 
 
