@@ -19,6 +19,7 @@ first peer and then read from the scratch folder. Needs python3-venv, cmake, g++
 """
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -183,17 +184,21 @@ def run_llama_cpp(args, python, model):
     return {"speed": speed, "load_seconds": report["load_seconds"], "system": report["system"]}
 
 
+@functools.cache
+def takes_depth(program):
+    help_text = subprocess.run([program, "--help"], capture_output=True, text=True)
+    return "--n-depth" in help_text.stdout + help_text.stderr
+
+
 def run_llama_bench(args, model):
     """Prefill at depth 0 and decode at each depth: what programs of this kind can all measure."""
-    help_text = subprocess.run([args.peer_bench, "--help"], capture_output=True, text=True)
-    by_depth = "--n-depth" in help_text.stdout + help_text.stderr
     common = [args.peer_bench, "-m", model, "-t", str(args.threads), "-mmp", "0", "-r", "1", "-o",
               "json", *shlex.split(args.peer_bench_flags)]
     speed = {}
     for depth in (int(d) for d in args.depth.split(",")):
         if depth == 0:
             flags = ["-p", str(args.prefill), "-n", str(args.decode)]
-        elif by_depth:
+        elif takes_depth(args.peer_bench):
             flags = ["-p", str(args.prefill), "-n", str(args.decode), "-d", str(depth)]
         else:
             flags = ["-p", "0", "-n", "0", "-gp", f"{depth},{args.decode}"]

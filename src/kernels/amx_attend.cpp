@@ -26,7 +26,6 @@ constexpr size_t kTileRows = 16;
 constexpr size_t kLine = 64;        // bytes
 constexpr size_t kStepDims = 32;    // of a key: 16 lines of dim pairs
 constexpr size_t kStepTokens = 32;  // of a value: 16 lines of token pairs
-constexpr size_t kBlocks = kPageTokens / kLanes;
 
 // Tiles 0 to 3 accumulate, the others hold operands.
 constexpr int kHigh = 4, kLow = 5, kB = 6;
@@ -61,19 +60,15 @@ Parts split(__m512 x) {
 struct Tile {
   const uint8_t* keys;
   const uint8_t* values;
-  const uint8_t* next;  // the page after it (or the same), prefetched along with this one's steps
+  // Of the page after it (or the same), prefetched along with this one's steps.
+  const uint8_t* next_keys;
+  const uint8_t* next_values;
   size_t key_dim;
   size_t value_dim;
-  float softcap;
-  size_t rows;
-  size_t position;       // of the page's first token
+  RunningSoftmax softmax;
   const uint16_t* high;  // [key_dim / 32][16 rows][32 dims]
   const uint16_t* low;
-  const uint32_t* begin;  // [rows]
-  const uint32_t* end;    // [rows]
-  float* max;             // [rows]
-  float* sums;            // [rows][16 lanes]
-  float* acc;             // [rows][value_dim]
+  float* acc;  // [rows][value_dim]
 };
 
 // Between the phases of a page.
@@ -81,7 +76,7 @@ struct alignas(64) PageScratch {
   float scores[kTileRows][kPageTokens];
   uint16_t high[kTileRows][kPageTokens];  // weights
   uint16_t low[kTileRows][kPageTokens];
-  float products[4][kTileRows][kLanes];
+  float products[2][kTileRows][kLanes];
   float rescale[kLanes];
 };
 
@@ -112,7 +107,7 @@ void score(const Tile& tile, PageScratch& s) {
     load_tile<kHigh>(tile.high + step * kTileRows * kStepDims, kLine);
     load_tile<kLow>(tile.low + step * kTileRows * kStepDims, kLine);
     const uint8_t* keys = tile.keys + step * kStepBytes;
-    const uint8_t* next = tile.next + step * kStepBytes;
+    const uint8_t* next = tile.next_keys + step * kStepBytes;
     score_block<0>(keys, next);
     score_block<1>(keys + block_bytes, next + block_bytes);
     score_block<2>(keys + 2 * block_bytes, next + 2 * block_bytes);
@@ -124,29 +119,14 @@ void score(const Tile& tile, PageScratch& s) {
   store_tile<3>(&s.scores[0][3 * kLanes], sizeof s.scores[0]);
 }
 
-// Scores to weights in two parts; updates maximum and sums; leaves the factor for acc in rescale.
-void weigh(const Tile& tile, PageScratch& s) {
-  const __mmask16 rows = static_cast<__mmask16>((1u << tile.rows) - 1u);
-  const __m512 old_max = _mm512_maskz_loadu_ps(rows, tile.max);
-  __m512 new_max = old_max;
-  __m512 added[kTileRows];
-  for (size_t r = 0; r < tile.rows; ++r) {
-    const uint64_t visible = visible_tokens(tile.position, tile.begin[r], tile.end[r]);
-    float* weights = s.scores[r];
-    const __m512 max = weigh_row(weights, visible, _mm512_set1_ps(tile.max[r]), added[r]);
-    new_max = _mm512_mask_mov_ps(new_max, static_cast<__mmask16>(1u << r), max);
+// Weights in two parts, as A operands.
+void split_weights(size_t rows, PageScratch& s) {
+  for (size_t r = 0; r < rows; ++r) {
     for (size_t t = 0; t < kPageTokens; t += kLanes) {
-      const Parts parts = split(_mm512_load_ps(weights + t));
+      const Parts parts = split(_mm512_load_ps(s.scores[r] + t));
       _mm256_store_si256(reinterpret_cast<__m256i*>(s.high[r] + t), parts.high);
       _mm256_store_si256(reinterpret_cast<__m256i*>(s.low[r] + t), parts.low);
     }
-  }
-  _mm512_mask_storeu_ps(tile.max, rows, new_max);
-  _mm512_store_ps(s.rescale, exp_f32(_mm512_sub_ps(old_max, new_max)));
-  for (size_t r = 0; r < tile.rows; ++r) {
-    float* sums = tile.sums + r * kLanes;
-    const __m512 rescale = _mm512_set1_ps(s.rescale[r]);
-    _mm512_store_ps(sums, _mm512_fmadd_ps(_mm512_load_ps(sums), rescale, added[r]));
   }
 }
 
@@ -167,7 +147,7 @@ inline void value_block(const uint8_t* values, const uint8_t* next, size_t strid
 
 inline void add_products(const Tile& tile, const PageScratch& s, size_t set, size_t block) {
   float* acc = tile.acc + block * kLanes;
-  for (size_t r = 0; r < tile.rows; ++r, acc += tile.value_dim) {
+  for (size_t r = 0; r < tile.softmax.rows; ++r, acc += tile.value_dim) {
     const __m512 product = _mm512_load_ps(s.products[set][r]);
     const __m512 rescale = _mm512_set1_ps(s.rescale[r]);
     _mm512_storeu_ps(acc, _mm512_fmadd_ps(_mm512_loadu_ps(acc), rescale, product));
@@ -184,7 +164,7 @@ void add_values(const Tile& tile, PageScratch& s) {
   load_tile<3>(s.high[0] + kStepTokens, sizeof s.high[0]);
   load_tile<4>(s.low[0], sizeof s.low[0]);
   load_tile<5>(s.low[0] + kStepTokens, sizeof s.low[0]);
-  const uint8_t* next = tile.next + kv_part_bytes(KvFormat::kBF16, tile.key_dim);
+  const uint8_t* next = tile.next_values;
   value_block<0>(values, next, stride, s);
   for (size_t block = 0; block < blocks; block += 2) {
     const size_t at = (block + 1) * kLine;
@@ -208,12 +188,6 @@ void split_queries(const float* queries, size_t rows, size_t dim, uint16_t* high
   }
 }
 
-uint32_t smallest(const uint32_t* values, size_t count) {
-  uint32_t result = values[0];
-  for (size_t i = 1; i < count; ++i) result = values[i] < result ? values[i] : result;
-  return result;
-}
-
 void attend_tiles(const AttendArgs& args) {
   const size_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   const size_t tile_values = kTileRows * args.key_dim;
@@ -232,12 +206,15 @@ void attend_tiles(const AttendArgs& args) {
     split_queries(args.queries + row * args.key_dim, rows, args.key_dim, high, high + tile_values);
   }
   configure(args.rows < kTileRows ? args.rows : kTileRows);
+  const size_t key_bytes = kv_part_bytes(KvFormat::kBF16, args.key_dim);
   for (size_t i = 0; i < args.page_count; ++i) {
     const size_t position = args.first_position + i * kPageTokens;
-    const uint8_t* values = args.pages[i] + kv_part_bytes(KvFormat::kBF16, args.key_dim);
+    const uint8_t* next = args.pages[i + 1 < args.page_count ? i + 1 : i];
+    const uint8_t* values = args.pages[i] + key_bytes;
+    const uint8_t* next_values = next + key_bytes;
     if (args.value_in_key) {
       take_bf16_values(args.pages[i], args.key_dim, args.value_dim, taken);
-      values = taken;
+      values = next_values = taken;  // no part of the next page
     }
     for (size_t t = 0; t < tiles; ++t) {
       const size_t row = t * kTileRows;
@@ -248,25 +225,27 @@ void attend_tiles(const AttendArgs& args) {
       const Tile tile = {
           .keys = args.pages[i],
           .values = values,
-          .next = args.pages[i + 1 < args.page_count ? i + 1 : i],
+          .next_keys = next,
+          .next_values = next_values,
           .key_dim = args.key_dim,
           .value_dim = args.value_dim,
-          .softcap = args.softcap,
-          .rows = rows,
-          .position = position,
+          .softmax = {.rows = rows,
+                      .position = position,
+                      .begin = args.visible_begin + row,
+                      .end = args.visible_end + row,
+                      .max = args.max + row,
+                      .sums = sums + row * kLanes,
+                      .rescale = page_scratch.rescale},
           .high = high,
           .low = high + tile_values,
-          .begin = args.visible_begin + row,
-          .end = args.visible_end + row,
-          .max = args.max + row,
-          .sums = sums + row * kLanes,
           .acc = args.acc + row * args.value_dim,
       };
       score(tile, page_scratch);
-      if (tile.softcap > 0.0f) {
-        cap_scores(page_scratch.scores[0], tile.rows * kPageTokens, tile.softcap);
+      if (args.softcap > 0.0f) {
+        cap_scores(page_scratch.scores[0], rows * kPageTokens, args.softcap);
       }
-      weigh(tile, page_scratch);
+      weigh_rows<kTileRows>(tile.softmax, page_scratch.scores[0]);
+      split_weights(rows, page_scratch);
       add_values(tile, page_scratch);
     }
   }

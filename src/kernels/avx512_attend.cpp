@@ -68,16 +68,10 @@ struct Tile {
   size_t key_dim;
   size_t value_dim;
   float softcap;
-  size_t rows;
-  size_t position;        // of the page's first token
-  const float* queries;   // [key_dim][rows]
-  const uint32_t* begin;  // [rows]
-  const uint32_t* end;    // [rows]
-  float* max;             // [rows]
-  float* sums;            // [rows][16 lanes]
-  float* acc;             // [rows][value_dim]
-  float* weights;         // [kTileRows][64]: scores, then weights
-  float* rescale;         // [16]: what the page's maximum does to the sums so far
+  RunningSoftmax softmax;
+  const float* queries;  // [key_dim][rows]
+  float* acc;            // [rows][value_dim]
+  float* weights;        // [kTileRows][64]: scores, then weights
 };
 
 // Scores of kBlocks blocks of 16 tokens: key lines are read once for all rows.
@@ -127,27 +121,6 @@ void score_blocks(const Tile& tile, size_t block) {
   }
 }
 
-// Scores to weights; updates maximum and sums; leaves the factor for acc in tile.rescale.
-void weigh(const Tile& tile) {
-  const __mmask16 rows = static_cast<__mmask16>((1u << tile.rows) - 1u);
-  const __m512 old_max = _mm512_maskz_loadu_ps(rows, tile.max);
-  __m512 new_max = old_max;
-  __m512 added[kTileRows];
-  for (size_t r = 0; r < tile.rows; ++r) {
-    const uint64_t visible = visible_tokens(tile.position, tile.begin[r], tile.end[r]);
-    const __m512 max =
-        weigh_row(tile.weights + r * kPageTokens, visible, _mm512_set1_ps(tile.max[r]), added[r]);
-    new_max = _mm512_mask_mov_ps(new_max, static_cast<__mmask16>(1u << r), max);
-  }
-  _mm512_mask_storeu_ps(tile.max, rows, new_max);
-  _mm512_storeu_ps(tile.rescale, exp_f32(_mm512_sub_ps(old_max, new_max)));
-  for (size_t r = 0; r < tile.rows; ++r) {
-    float* sums = tile.sums + r * kLanes;
-    const __m512 rescale = _mm512_set1_ps(tile.rescale[r]);
-    _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), rescale, added[r]));
-  }
-}
-
 // acc = acc * rescale + weights * values for kBlocks blocks of 16 dims.
 template <class Page, size_t kRows, size_t kBlocks>
 void add_blocks(const Tile& tile, size_t block) {
@@ -159,7 +132,7 @@ void add_blocks(const Tile& tile, size_t block) {
   __m512 sum[kRows][kBlocks];
 #pragma GCC unroll 16
   for (size_t r = 0; r < kRows; ++r) {
-    const __m512 rescale = _mm512_set1_ps(tile.rescale[r]);
+    const __m512 rescale = _mm512_set1_ps(tile.softmax.rescale[r]);
 #pragma GCC unroll 16
     for (size_t b = 0; b < kBlocks; ++b) {
       sum[r][b] = _mm512_mul_ps(_mm512_loadu_ps(acc + r * tile.value_dim + b * kLanes), rescale);
@@ -206,8 +179,8 @@ void attend_tile(const Tile& tile) {
   for (size_t block = 0; block < kPageTokens / kLanes; block += kBlocks) {
     score_blocks<Page, kRows, kBlocks>(tile, block);
   }
-  if (tile.softcap > 0.0f) cap_scores(tile.weights, tile.rows * kPageTokens, tile.softcap);
-  weigh(tile);
+  if (tile.softcap > 0.0f) cap_scores(tile.weights, kRows * kPageTokens, tile.softcap);
+  weigh_rows<kTileRows>(tile.softmax, tile.weights);
   const size_t blocks = tile.value_dim / kLanes;
   size_t block = 0;
   for (; block + kBlocks <= blocks; block += kBlocks) {
@@ -240,12 +213,6 @@ void transpose_queries(const float* queries, size_t rows, size_t dim, float* out
   for (size_t r = 0; r < rows; ++r) {
     for (size_t d = 0; d < dim; ++d) out[d * rows + r] = queries[r * dim + d];
   }
-}
-
-uint32_t smallest(const uint32_t* values, size_t count) {
-  uint32_t result = values[0];
-  for (size_t i = 1; i < count; ++i) result = values[i] < result ? values[i] : result;
-  return result;
 }
 
 template <class Page>
@@ -287,16 +254,16 @@ void attend(const AttendArgs& args) {
           .key_dim = args.key_dim,
           .value_dim = args.value_dim,
           .softcap = args.softcap,
-          .rows = rows,
-          .position = position,
+          .softmax = {.rows = rows,
+                      .position = position,
+                      .begin = args.visible_begin + row,
+                      .end = args.visible_end + row,
+                      .max = args.max + row,
+                      .sums = sums + row * kLanes,
+                      .rescale = rescale},
           .queries = queries + row * args.key_dim,
-          .begin = args.visible_begin + row,
-          .end = args.visible_end + row,
-          .max = args.max + row,
-          .sums = sums + row * kLanes,
           .acc = args.acc + row * args.value_dim,
           .weights = weights,
-          .rescale = rescale,
       });
     }
   }

@@ -106,6 +106,47 @@ __m512 weigh_row(float* weights, uint64_t visible, __m512 max, __m512& sum) {
   return max;
 }
 
+// The softmax of some rows, page after page.
+struct RunningSoftmax {
+  size_t rows;
+  size_t position;        // of the page's first token
+  const uint32_t* begin;  // [rows]
+  const uint32_t* end;    // [rows]
+  float* max;             // [rows]
+  float* sums;            // [rows][16 lanes]
+  float* rescale;         // [16]: what the page's maximum does to the sums so far
+};
+
+// Scores of a page [rows][64] to weights, of up to kRows rows; updates maximum and sums; sets
+// rescale.
+template <size_t kRows>
+void weigh_rows(const RunningSoftmax& s, float* weights) {
+  static_assert(kRows <= kLanes);
+  const __mmask16 rows = static_cast<__mmask16>((1u << s.rows) - 1u);
+  const __m512 old_max = _mm512_maskz_loadu_ps(rows, s.max);
+  __m512 new_max = old_max;
+  __m512 added[kRows];
+  for (size_t r = 0; r < s.rows; ++r) {
+    const uint64_t visible = visible_tokens(s.position, s.begin[r], s.end[r]);
+    const __m512 max =
+        weigh_row(weights + r * kPageTokens, visible, _mm512_set1_ps(s.max[r]), added[r]);
+    new_max = _mm512_mask_mov_ps(new_max, static_cast<__mmask16>(1u << r), max);
+  }
+  _mm512_mask_storeu_ps(s.max, rows, new_max);
+  _mm512_storeu_ps(s.rescale, exp_f32(_mm512_sub_ps(old_max, new_max)));
+  for (size_t r = 0; r < s.rows; ++r) {
+    float* sums = s.sums + r * kLanes;
+    const __m512 rescale = _mm512_set1_ps(s.rescale[r]);
+    _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(sums), rescale, added[r]));
+  }
+}
+
+inline uint32_t smallest(const uint32_t* values, size_t count) {
+  uint32_t result = values[0];
+  for (size_t i = 1; i < count; ++i) result = values[i] < result ? values[i] : result;
+  return result;
+}
+
 }  // namespace
 
 }  // namespace kvikk::avx512

@@ -89,26 +89,14 @@ Result<MlaBlock> MlaBlock::create(const ModelConfig& c, size_t rows_max) {
 void MlaBlock::multiply_heads(Compute& compute, const std::vector<Matrix>& matrices, size_t rows,
                               const float* x, size_t x_stride, size_t x_head, float* y,
                               size_t y_stride, size_t y_head) {
-  Work& work = compute.work();
   for (const Matrix& matrix : matrices) {
-    work.bytes += matrix.bytes();
-    work.float_operations += uint64_t{2} * rows * matrix.outputs * matrix.inputs;
+    count_product(compute, matrix, rows, matrix.panel_count());
   }
   compute.pool().parallel_for(matrices.size(), [&](size_t head, int thread) {
     const Matrix& matrix = matrices[head];
     CHECK(!matrix.quantized());
-    MatmulArgs args;
-    args.panels = matrix.panels;
-    args.panel_bytes = matrix.panel_bytes();
-    args.panel_end = matrix.panel_count();
-    args.k = matrix.inputs;
-    args.rows = rows;
-    args.x = x + head * x_head;
-    args.x_stride = x_stride;
-    args.y = y + head * y_head;
-    args.y_stride = y_stride;
-    args.scratch = compute.scratch(thread);
-    compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
+    multiply_panels(compute, {rows, matrix.inputs, {}, x + head * x_head, x_stride},
+                    {&matrix, y + head * y_head, y_stride}, 0, matrix.panel_count(), thread);
   });
 }
 
@@ -124,6 +112,7 @@ void MlaBlock::project(Compute& compute, const ModelConfig& c, const MlaWeights&
       {down ? &w.q_down : &w.q_up, (down ? q_down_ : q_).as<float>(),
        down ? padded(m.q_rank) : q_stride_},
   };
+  compute.pool().label("q, k, v");
   matmul(compute, x, first);
   if (down) q_in_.shape(rows, m.q_rank);
   compute.pool().parallel_for(rows, [&](size_t r, int) {

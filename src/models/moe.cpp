@@ -134,6 +134,7 @@ void MoeBlock::run(Compute& compute, const ModelConfig& config, const MoeWeights
   call.activation = &activation;
   call.y = y;
   call.y_stride = y_stride;
+  compute.pool().label("experts");
   mixture_.run(compute, call);
   if (m.shared_width > 0) add_shared(compute, config, weights, x, y, y_stride);
 }
@@ -143,6 +144,7 @@ void MoeBlock::route(Compute& compute, const ModelConfig& config, const MoeWeigh
   const MoeConfig& m = config.moe;
   const size_t stride = padded(m.experts);
   const Product product = {&weights.router, logits_.as<float>(), stride};
+  compute.pool().label("router");
   matmul(compute, x, {&product, 1});
   const float* correction = weights.correction.empty() ? nullptr : weights.correction.data();
   compute.pool().parallel_for(x.rows(), [&](size_t r, int) {
@@ -159,6 +161,7 @@ void MoeBlock::add_shared(Compute& compute, const ModelConfig& config, const Moe
   const size_t stride = padded(width);
   const Product products[] = {{&weights.shared_gate, gate_.as<float>(), stride},
                               {&weights.shared_up, up_.as<float>(), stride}};
+  compute.pool().label("shared expert");
   matmul(compute, x, products);
   inner_.shape(x.rows(), width);
   compute.pool().parallel_for(x.rows(), [&](size_t r, int) {

@@ -74,6 +74,10 @@ Result<OutputHead> OutputHead::create(const Matrix& full, const StoredTensor* te
   copy.panels = head.copy_memory_.data();
   head.copy_ = copy;
   head.rest_.resize(panels * kPanelRows);
+  head.spreads_.resize(rows_max);
+  head.order_.resize(panels);
+  head.first_.reserve(std::min(rows_max * kTopMax, panels));
+  head.sorted_.reserve(std::min(rows_max * kTopMax, panels) * kPanelRows);
   head.largest_.resize(rows_max * panels);
   head.upper_.resize(rows_max * panels);
   head.tasks_.resize(panels);
@@ -146,14 +150,14 @@ float OutputHead::spread(const float* x) const {
 }
 
 // The largest approximate logit and the largest upper bound in each panel.
-void OutputHead::bound(Compute& compute, size_t rows, const std::vector<float>& spreads) {
+void OutputHead::bound(Compute& compute, size_t rows) {
   const size_t panels = full_.panel_count();
   const size_t pieces = (panels + kPanelsPerTask - 1) / kPanelsPerTask;
   compute.pool().parallel_for(rows * pieces, [&](size_t piece, int) {
     const size_t r = piece / pieces;
     const size_t begin = piece % pieces * kPanelsPerTask;
     const size_t end = std::min(begin + kPanelsPerTask, panels);
-    const float width = static_cast<float>(kMargin) * spreads[r];
+    const float width = static_cast<float>(kMargin) * spreads_[r];
     const float* const row = approximate_.as<float>() + r * panels * kPanelRows;
     for (size_t panel = begin; panel < end; ++panel) {
       const size_t lanes = std::min(kPanelRows, full_.outputs - panel * kPanelRows);
@@ -174,7 +178,6 @@ void OutputHead::choose_first(size_t rows, size_t top) {
   const size_t panels = full_.panel_count();
   std::fill(tasks_.begin(), tasks_.end(), PanelTask::kKeep);
   first_.clear();
-  order_.resize(panels);
   for (size_t r = 0; r < rows; ++r) {
     for (size_t p = 0; p < panels; ++p) {
       order_[p] = {largest_[r * panels + p], static_cast<uint32_t>(p)};
@@ -220,20 +223,22 @@ void OutputHead::run(Compute& compute, const Activations& x, size_t top, float* 
   const Product product = {&full_, y, y_stride};
   const size_t panels = full_.panel_count();
   const size_t rows = x.rows();
-  std::vector<float> spreads(rows);
-  bool finite = true;
-  for (size_t r = 0; r < rows; ++r) {
-    if (staged()) spreads[r] = spread(x.floats() + r * x.k());
-    finite = finite && std::isfinite(spreads[r]);
+  bool roughly_first = staged() && top > 0 && top <= std::min(kTopMax, panels);
+  if (roughly_first && steps_in_full_ > 0) {
+    --steps_in_full_;
+    roughly_first = false;
   }
-  if (!staged() || top == 0 || top > std::min(kTopMax, panels) || !finite || steps_in_full_ > 0) {
-    if (steps_in_full_ > 0) --steps_in_full_;
+  for (size_t r = 0; roughly_first && r < rows; ++r) {
+    spreads_[r] = spread(x.floats() + r * x.k());
+    roughly_first = std::isfinite(spreads_[r]);
+  }
+  if (!roughly_first) {
     matmul(compute, x, {&product, 1});
     return;
   }
   const Product roughly = {&copy_, approximate_.as<float>(), panels * kPanelRows};
   matmul(compute, x, {&roughly, 1});
-  bound(compute, rows, spreads);
+  bound(compute, rows);
   choose_first(rows, top);
   matmul_panels(compute, x, product, tasks_);
 

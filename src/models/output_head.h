@@ -53,7 +53,7 @@ class OutputHead {
  private:
   void copy_panel(const StoredTensor& tensor, size_t panel, float* shares);
   float spread(const float* x) const;
-  void bound(Compute& compute, size_t rows, const std::vector<float>& spreads);
+  void bound(Compute& compute, size_t rows);
   void choose_first(size_t rows, size_t top);
   float threshold(const float* y, size_t top);
   size_t choose_rest(size_t row, float threshold);
@@ -64,6 +64,7 @@ class OutputHead {
   Buffer copy_memory_;
   std::vector<float> rest_;       // [vocabulary padded]: |w - w'|
   std::vector<float> shares_;     // [groups], sum 1
+  std::vector<float> spreads_;    // [rows_max]: what rest_ is multiplied with
   Buffer approximate_;            // [rows_max, vocabulary padded]
   std::vector<float> largest_;    // [rows_max, panels]: of a panel's approximate logits
   std::vector<float> upper_;      // [rows_max, panels]: the largest upper bound of a panel

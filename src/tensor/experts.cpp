@@ -25,30 +25,6 @@ void add_bias(const Kernels& kernels, const std::vector<float>& bias, float* x) 
 
 }  // namespace
 
-Result<ExpertMixture::Rows> ExpertMixture::Rows::allocate(size_t slots, size_t k) {
-  Rows rows;
-  rows.k = k;
-  const size_t groups = (k + kGroup - 1) / kGroup;
-  TRY_ASSIGN(rows.floats, Buffer::allocate(slots * k * sizeof(float)));
-  TRY_ASSIGN(rows.codes, Buffer::allocate(slots * groups * kGroup));
-  TRY_ASSIGN(rows.scales, Buffer::allocate(slots * groups * sizeof(float)));
-  TRY_ASSIGN(rows.sums, Buffer::allocate(slots * groups * 2 * sizeof(int32_t)));
-  TRY_ASSIGN(rows.weighted_sums, Buffer::allocate(slots * groups * sizeof(float)));
-  return rows;
-}
-
-QuantizedRows ExpertMixture::Rows::view(const Group& group) const {
-  QuantizedRows q;
-  q.rows = group.rows;
-  q.groups = k / kGroup;
-  const size_t at = group.first * q.groups;
-  q.codes = const_cast<int8_t*>(codes.as<int8_t>()) + at * kGroup;
-  q.scales = const_cast<float*>(scales.as<float>()) + at;
-  q.sums = const_cast<int32_t*>(sums.as<int32_t>()) + 2 * at;
-  q.weighted_sums = const_cast<float*>(weighted_sums.as<float>()) + at;
-  return q;
-}
-
 Result<ExpertMixture> ExpertMixture::create(const ExpertShape& shape, size_t rows_max) {
   CHECK(shape.chosen >= 1 && shape.chosen <= shape.experts);
   ExpertMixture m;
@@ -61,8 +37,10 @@ Result<ExpertMixture> ExpertMixture::create(const ExpertShape& shape, size_t row
   m.counts_.resize(shape.experts);
   m.groups_.reserve(shape.experts);
   m.first_task_.reserve(2 * shape.experts + 1);
-  TRY_ASSIGN(m.in_, Rows::allocate(slots, shape.hidden));
-  TRY_ASSIGN(m.inner_, Rows::allocate(slots, shape.width));
+  TRY_ASSIGN(m.in_, Activations::allocate(slots, shape.hidden));
+  TRY_ASSIGN(m.inner_, Activations::allocate(slots, shape.width));
+  m.in_.shape(slots, shape.hidden);
+  m.inner_.shape(slots, shape.width);
   TRY_ASSIGN(m.gate_, floats(slots * round_up(shape.width, kPanelRows)));
   TRY_ASSIGN(m.up_, floats(slots * round_up(shape.width, kPanelRows)));
   TRY_ASSIGN(m.out_, floats(slots * round_up(shape.hidden, kPanelRows)));
@@ -117,7 +95,7 @@ void ExpertMixture::gather(Compute& compute, const Call& call) {
     std::memcpy(row, call.x + i / shape_.chosen * call.x_stride, shape_.hidden * sizeof(float));
     const Expert& expert = call.experts[group.expert];
     if (expert.gate.quantized() || expert.up.quantized()) {
-      kernels.quantize_row(row, slot - group.first, in_.view(group));
+      kernels.quantize_row(row, slot - group.first, in_.view(group.first, group.rows).quantized);
     }
   });
 }
@@ -135,7 +113,8 @@ void ExpertMixture::activate(Compute& compute, const Call& call) {
     add_bias(kernels, expert.up_bias, up);
     (*call.activation)(gate, up, shape_.width, inner_.row(slot));
     if (expert.down.quantized()) {
-      kernels.quantize_row(inner_.row(slot), slot - group.first, inner_.view(group));
+      kernels.quantize_row(inner_.row(slot), slot - group.first,
+                           inner_.view(group.first, group.rows).quantized);
     }
   });
 }
@@ -155,19 +134,16 @@ void ExpertMixture::combine(Compute& compute, const Call& call) {
   });
 }
 
-void ExpertMixture::multiply(Compute& compute, const Call& call, const Rows& x,
+void ExpertMixture::multiply(Compute& compute, const Call& call, const Activations& x,
                              std::span<Matrix Expert::*const> matrices,
                              std::span<float* const> outputs, size_t stride) {
   first_task_.assign(1, 0);
   for (const Group& group : groups_) {
     for (const auto& member : matrices) {
       const Matrix& matrix = call.experts[group.expert].*member;
-      CHECK(matrix.inputs == x.k);
+      CHECK(matrix.inputs == x.k());
       CHECK(matrix.panel_count() * kPanelRows <= stride);
-      Work& work = compute.work();
-      const uint64_t operations = uint64_t{2} * group.rows * matrix.outputs * matrix.inputs;
-      work.bytes += matrix.bytes();
-      (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
+      count_product(compute, matrix, group.rows, matrix.panel_count());
       const size_t chunk = task_panels(matrix, group.rows);
       first_task_.push_back(first_task_.back() + (matrix.panel_count() + chunk - 1) / chunk);
     }
@@ -179,20 +155,10 @@ void ExpertMixture::multiply(Compute& compute, const Call& call, const Rows& x,
     const size_t which = product % matrices.size();
     const Matrix& matrix = call.experts[group.expert].*matrices[which];
     const size_t chunk = task_panels(matrix, group.rows);
-    MatmulArgs args;
-    args.panels = matrix.panels;
-    args.panel_bytes = matrix.panel_bytes();
-    args.panel_begin = (task - first_task_[product]) * chunk;
-    args.panel_end = std::min(args.panel_begin + chunk, matrix.panel_count());
-    args.k = matrix.inputs;
-    args.rows = group.rows;
-    args.quantized = x.view(group);
-    args.x = x.floats.as<float>() + group.first * x.k;
-    args.x_stride = x.k;
-    args.y = outputs[which] + group.first * stride;
-    args.y_stride = stride;
-    args.scratch = compute.scratch(thread);
-    compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
+    const size_t begin = (task - first_task_[product]) * chunk;
+    const size_t end = std::min(begin + chunk, matrix.panel_count());
+    multiply_panels(compute, x.view(group.first, group.rows),
+                    {&matrix, outputs[which] + group.first * stride, stride}, begin, end, thread);
   });
 }
 

@@ -66,22 +66,13 @@ class ExpertMixture {
     size_t first;  // a multiple of 16, so that quantized rows lie as kernels want them
     size_t rows;
   };
-  // Gathered activations in both forms that matmul kernels read.
-  struct Rows {
-    static Result<Rows> allocate(size_t slots, size_t k);
-    QuantizedRows view(const Group& group) const;
-    float* row(size_t slot) { return floats.as<float>() + slot * k; }
-    size_t k = 0;
-    Buffer floats;  // [slots, k]
-    Buffer codes, scales, sums, weighted_sums;
-  };
 
   void group_choices(std::span<const ExpertChoice> choices);
   void gather(Compute& compute, const Call& call);
   void activate(Compute& compute, const Call& call);
   void combine(Compute& compute, const Call& call);
   // y = x W^T for every group and each of `matrices`; outputs to the buffers of the same order.
-  void multiply(Compute& compute, const Call& call, const Rows& x,
+  void multiply(Compute& compute, const Call& call, const Activations& x,
                 std::span<Matrix Expert::*const> matrices, std::span<float* const> outputs,
                 size_t stride);
 
@@ -91,8 +82,8 @@ class ExpertMixture {
   std::vector<uint32_t> slot_of_choice_;
   std::vector<size_t> counts_;      // [experts]
   std::vector<size_t> first_task_;  // [groups x matrices + 1]
-  Rows in_;                         // [slots, hidden]
-  Rows inner_;                      // [slots, width]
+  Activations in_;                  // [slots, hidden]
+  Activations inner_;               // [slots, width]
   Buffer gate_, up_;                // [slots, width padded to 16]
   Buffer out_;                      // [slots, hidden padded to 16]
 };

@@ -24,33 +24,6 @@ size_t task_panels(const Matrix& matrix, size_t rows, int threads) {
   return std::max(kStreams, round_up(bytes / matrix.panel_bytes(), kStreams));
 }
 
-// Panels [begin, end) of a product on this thread.
-void multiply(Compute& compute, const Activations& x, const Product& product, size_t begin,
-              size_t end, int thread) {
-  const Matrix& matrix = *product.matrix;
-  MatmulArgs args;
-  args.panels = matrix.panels;
-  args.panel_bytes = matrix.panel_bytes();
-  args.panel_begin = begin;
-  args.panel_end = end;
-  args.k = matrix.inputs;
-  args.rows = x.rows();
-  args.quantized = x.quantized();
-  args.x = x.floats();
-  args.x_stride = x.k();
-  args.y = product.y;
-  args.y_stride = product.y_stride;
-  args.scratch = compute.scratch(thread);
-  compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
-}
-
-void count_work(Compute& compute, const Matrix& matrix, size_t rows, size_t panels) {
-  Work& work = compute.work();
-  const uint64_t operations = 2 * uint64_t{rows} * panels * kPanelRows * matrix.inputs;
-  work.bytes += panels * matrix.panel_bytes();
-  (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
-}
-
 }  // namespace
 
 size_t Matrix::panel_bytes() const {
@@ -93,6 +66,46 @@ void Activations::shape(size_t rows, size_t k) {
   quantized_.groups = k / kGroup;
 }
 
+RowsView Activations::view(size_t first, size_t rows) const {
+  CHECK(first % kRowBlock == 0 && first + rows <= rows_);
+  const size_t at = first * quantized_.groups;
+  RowsView view = {rows, k_, quantized_, floats() + first * k_, k_};
+  view.quantized.rows = rows;
+  view.quantized.codes += at * kGroup;
+  view.quantized.scales += at;
+  view.quantized.sums += 2 * at;
+  view.quantized.weighted_sums += at;
+  return view;
+}
+
+void multiply_panels(Compute& compute, const RowsView& x, const Product& product, size_t begin,
+                     size_t end, int thread) {
+  const Matrix& matrix = *product.matrix;
+  CHECK(matrix.inputs == x.k);
+  MatmulArgs args;
+  args.panels = matrix.panels;
+  args.panel_bytes = matrix.panel_bytes();
+  args.panel_begin = begin;
+  args.panel_end = end;
+  args.k = matrix.inputs;
+  args.rows = x.rows;
+  args.quantized = x.quantized;
+  args.x = x.x;
+  args.x_stride = x.x_stride;
+  args.y = product.y;
+  args.y_stride = product.y_stride;
+  args.scratch = compute.scratch(thread);
+  compute.kernels().matmul[static_cast<size_t>(matrix.format)](args);
+}
+
+void count_product(Compute& compute, const Matrix& matrix, size_t rows, size_t panels) {
+  Work& work = compute.work();
+  const size_t outputs = std::min(panels * kPanelRows, matrix.outputs);
+  const uint64_t operations = 2 * uint64_t{rows} * outputs * matrix.inputs;
+  work.bytes += panels * matrix.panel_bytes();
+  (matrix.quantized() ? work.int8_operations : work.float_operations) += operations;
+}
+
 void matmul(Compute& compute, const Activations& x, std::span<const Product> products) {
   constexpr size_t kProductsMax = 4;
   CHECK(products.size() <= kProductsMax);
@@ -104,14 +117,14 @@ void matmul(Compute& compute, const Activations& x, std::span<const Product> pro
     CHECK(products[i].y_stride >= matrix.panel_count() * kPanelRows || x.rows() == 1);
     chunk[i] = task_panels(matrix, x.rows(), compute.pool().size());
     first_task[i + 1] = first_task[i] + (matrix.panel_count() + chunk[i] - 1) / chunk[i];
-    count_work(compute, matrix, x.rows(), matrix.panel_count());
+    count_product(compute, matrix, x.rows(), matrix.panel_count());
   }
   compute.pool().parallel_for(first_task[products.size()], [&](size_t task, int thread) {
     size_t i = 0;
     while (task >= first_task[i + 1]) ++i;
     const size_t begin = (task - first_task[i]) * chunk[i];
     const size_t end = std::min(begin + chunk[i], products[i].matrix->panel_count());
-    multiply(compute, x, products[i], begin, end, thread);
+    multiply_panels(compute, x.view(), products[i], begin, end, thread);
   });
 }
 
@@ -123,7 +136,7 @@ void matmul_panels(Compute& compute, const Activations& x, const Product& produc
   CHECK(tasks.size() == matrix.panel_count());
   CHECK(product.y_stride >= matrix.panel_count() * kPanelRows);
   const auto count = std::count(tasks.begin(), tasks.end(), PanelTask::kCompute);
-  count_work(compute, matrix, x.rows(), static_cast<size_t>(count));
+  count_product(compute, matrix, x.rows(), static_cast<size_t>(count));
   const size_t pieces = (tasks.size() + kPanelsPerTask - 1) / kPanelsPerTask;
   compute.pool().parallel_for(pieces, [&](size_t piece, int thread) {
     const size_t end = std::min((piece + 1) * kPanelsPerTask, tasks.size());
@@ -132,7 +145,7 @@ void matmul_panels(Compute& compute, const Activations& x, const Product& produc
       size_t next = panel + 1;
       while (next < end && tasks[next] == task) ++next;
       if (task == PanelTask::kCompute) {
-        multiply(compute, x, product, panel, next, thread);
+        multiply_panels(compute, x.view(), product, panel, next, thread);
       } else if (task == PanelTask::kFill) {
         for (size_t r = 0; r < x.rows(); ++r) {
           float* y = product.y + r * product.y_stride;

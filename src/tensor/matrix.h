@@ -64,6 +64,15 @@ class Compute {
   size_t scratch_bytes_ = 0;
 };
 
+// Rows that a product reads, in both forms; which one depends on the matrix.
+struct RowsView {
+  size_t rows = 0;
+  size_t k = 0;
+  QuantizedRows quantized;
+  const float* x = nullptr;  // [rows, x_stride]
+  size_t x_stride = 0;
+};
+
 // Rows of activations in both forms that matmul kernels read.
 class Activations {
  public:
@@ -78,6 +87,10 @@ class Activations {
   void quantize(const Kernels& kernels, size_t r) { kernels.quantize_row(row(r), r, quantized_); }
   const QuantizedRows& quantized() const { return quantized_; }
   const float* floats() const { return floats_.as<float>(); }
+  RowsView view() const { return {rows_, k_, quantized_, floats(), k_}; }
+  // Rows [first, first + rows) as rows by themselves; first is a multiple of 16. Their quantized
+  // form must be made through this view: how rows interleave depends on how many there are.
+  RowsView view(size_t first, size_t rows) const;
 
  private:
   size_t rows_ = 0;
@@ -92,6 +105,12 @@ struct Product {
   float* y;  // [rows, y_stride]; y_stride >= outputs rounded up to 16
   size_t y_stride;
 };
+
+// The piece of a product that a task does: panels [begin, end), on this thread.
+void multiply_panels(Compute& compute, const RowsView& x, const Product& product, size_t begin,
+                     size_t end, int thread);
+// Adds a product over `panels` of the matrix to compute.work().
+void count_product(Compute& compute, const Matrix& matrix, size_t rows, size_t panels);
 
 // y = x W^T for several matrices over the same activations, in one parallel phase.
 void matmul(Compute& compute, const Activations& x, std::span<const Product> products);
