@@ -30,13 +30,11 @@ Status unknown_type(const JsonPlace& place, const std::string& type, const char*
   return place.unsupported("the type '" + type + "' is not supported; supported are: " + known);
 }
 
-// {"String": ".."} or {"Regex": ".."}; `least` gets the bytes that a match has at least.
-Result<TextPattern> read_pattern(const JsonPlace& place, size_t* least) {
+// {"String": ".."} or {"Regex": ".."}.
+Result<TextPattern> read_pattern(const JsonPlace& place) {
   TRY_ASSIGN(const JsonPlace pattern, place.at("pattern"));
-  *least = 0;
   if (pattern.has("String")) {
     TRY_ASSIGN(const std::string text, pattern.text("String"));
-    *least = text.size();
     Result<TextPattern> literal = TextPattern::literal(text);
     return literal.ok() ? std::move(literal) : pattern.with_place(literal.status());
   }
@@ -65,10 +63,9 @@ Status read_normalizer_step(const JsonPlace& place, const std::string& type, Nor
     return to->add_prepend(prefix);
   }
   if (type == "Replace") {
-    size_t least;
-    TRY_ASSIGN(TextPattern pattern, read_pattern(place, &least));
+    TRY_ASSIGN(TextPattern pattern, read_pattern(place));
     TRY_ASSIGN(const std::string content, place.text("content"));
-    return to->add_replace(std::move(pattern), least, content);
+    return to->add_replace(std::move(pattern), content);
   }
   if (type == "BertNormalizer") {
     Normalizer::Bert bert;
@@ -140,8 +137,7 @@ Status read_pretokenizer_step(const JsonPlace& place, const std::string& type, P
     return to->add_write_bytes();
   }
   if (type == "Split") {
-    size_t least;
-    TRY_ASSIGN(TextPattern pattern, read_pattern(place, &least));
+    TRY_ASSIGN(TextPattern pattern, read_pattern(place));
     TRY_ASSIGN(const SplitBehavior behavior, read_behavior(place));
     TRY_ASSIGN(const bool invert, place.flag("invert", false));
     return to->add_split(std::move(pattern), behavior, invert);
@@ -201,8 +197,7 @@ Status read_decoder_step(const JsonPlace& place, const std::string& type, TokenD
     return to->add_strip(decode_valid_utf8(content.data()).code_point, start, stop);
   }
   if (type == "Replace") {
-    size_t least;
-    TRY_ASSIGN(TextPattern pattern, read_pattern(place, &least));
+    TRY_ASSIGN(TextPattern pattern, read_pattern(place));
     TRY_ASSIGN(const std::string content, place.text("content"));
     return to->add_replace(std::move(pattern), content);
   }

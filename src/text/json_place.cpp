@@ -13,14 +13,13 @@ bool JsonPlace::has(std::string_view key) const { return find(key) != nullptr; }
 
 Result<JsonPlace> JsonPlace::at(std::string_view key) const {
   const Json* found = find(key);
-  const bool is_top = path_.ends_with(": ");
-  std::string path = path_ + (is_top ? "" : ".") + std::string(key);
+  std::string path = path_ + (is_file_ ? ": " : ".") + std::string(key);
   if (found == nullptr) return kvikk::damaged(path + " is missing");
-  return JsonPlace(*found, std::move(path));
+  return JsonPlace(*found, std::move(path), false);
 }
 
 JsonPlace JsonPlace::item(size_t index) const {
-  return {(*value_)[index], path_ + "[" + std::to_string(index) + "]"};
+  return {(*value_)[index], path_ + "[" + std::to_string(index) + "]", false};
 }
 
 Result<std::string> JsonPlace::text(std::string_view key) const {
@@ -50,7 +49,7 @@ Result<JsonPlace> JsonPlace::list(std::string_view key) const {
 }
 
 Status JsonPlace::damaged(std::string_view what) const {
-  return kvikk::damaged(path_ + " " + std::string(what));
+  return kvikk::damaged(path_ + (is_file_ ? ": " : " ") + std::string(what));
 }
 
 Status JsonPlace::unsupported(std::string_view what) const {

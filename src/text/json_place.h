@@ -15,8 +15,9 @@ class JsonPlace {
  public:
   using Json = nlohmann::json;
 
-  // `path` begins with the file's name.
-  JsonPlace(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
+  // The whole document of the file of that name.
+  JsonPlace(const Json& document, std::string file)
+      : JsonPlace(document, std::move(file), /*is_file=*/true) {}
 
   const Json& value() const { return *value_; }
   const std::string& path() const { return path_; }
@@ -34,17 +35,20 @@ class JsonPlace {
   // An array, possibly empty; kDamaged where it is none.
   Result<JsonPlace> list(std::string_view key) const;
 
-  // "tokenizer.json: normalizer.type: WHAT".
+  // "tokenizer.json: normalizer.type WHAT", and with a colon before WHAT.
   Status damaged(std::string_view what) const;
   Status unsupported(std::string_view what) const;
   // `status` of something made from this value, with the place in front.
   Status with_place(const Status& status) const;
 
  private:
+  JsonPlace(const Json& value, std::string path, bool is_file)
+      : value_(&value), path_(std::move(path)), is_file_(is_file) {}
   const Json* find(std::string_view key) const;
 
   const Json* value_;
   std::string path_;
+  bool is_file_;  // the path is only a file's name
 };
 
 }  // namespace kvikk

@@ -132,17 +132,17 @@ std::string_view strip(std::string_view text, bool left, bool right) {
 
 }  // namespace
 
-Status Normalizer::add(Step step, size_t growth) {
+Status Normalizer::append(Step step) {
   if (steps_.size() == kStepsMax) {
     return unsupported("a normaliser of more than " + std::to_string(kStepsMax) + " steps");
   }
-  growth_ *= growth;
-  if (growth_ > kGrowthMax) {
-    return unsupported("a normaliser that can make texts more than " + std::to_string(kGrowthMax) +
-                       " times as long");
-  }
   steps_.push_back(std::move(step));
   return ok_status();
+}
+
+Status Normalizer::add(Step step, size_t growth) {
+  TRY(growth_.add(growth));
+  return append(std::move(step));
 }
 
 Status Normalizer::add_form(UnicodeForm form) {
@@ -184,17 +184,13 @@ Status Normalizer::add_bert(Bert options) {
   return add(std::move(step), 6);
 }
 
-Status Normalizer::add_replace(TextPattern pattern, size_t match_bytes,
-                               std::string_view replacement) {
+Status Normalizer::add_replace(TextPattern pattern, std::string_view replacement) {
+  TRY(growth_.add_replacement(pattern.match_bytes(), replacement.size()));
   Step step;
   step.kind = Kind::kReplace;
   step.pattern = std::move(pattern);
   step.text = replacement;
-  const size_t growth = match_bytes == 0 ? replacement.size() + 1
-                                         : (replacement.size() + match_bytes - 1) / match_bytes;
-  if (growth > kGrowthMax)
-    return unsupported("a replacement of " + std::to_string(replacement.size()) + " bytes");
-  return add(std::move(step), std::max<size_t>(growth, 1));
+  return append(std::move(step));
 }
 
 Status Normalizer::add_prepend(std::string_view prefix) {

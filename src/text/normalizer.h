@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "text/charsmap.h"
+#include "text/growth_limit.h"
 #include "text/text_arena.h"
 #include "text/text_pattern.h"
 #include "text/unicode_form.h"
@@ -19,8 +20,7 @@ class Normalizer {
  public:
   static constexpr size_t kStepsMax = 64;
   static constexpr size_t kPrependBytesMax = 256;
-  // A text grows to at most so many times its bytes, over all steps (prefixes apart).
-  static constexpr size_t kGrowthMax = 4096;
+  static constexpr size_t kGrowthMax = 4096;  // over all steps, prefixes apart
 
   struct Bert {
     bool clean_text = true;
@@ -35,8 +35,7 @@ class Normalizer {
   Status add_strip_accents();  // combining marks go
   Status add_nmt();
   Status add_bert(Bert options);
-  // `match_bytes`: what a match has at least.
-  Status add_replace(TextPattern pattern, size_t match_bytes, std::string_view replacement);
+  Status add_replace(TextPattern pattern, std::string_view replacement);
   Status add_prepend(std::string_view prefix);  // to texts that are not empty
   Status add_charsmap(Charsmap charsmap);
   Status add_write_bytes();
@@ -79,10 +78,11 @@ class Normalizer {
 
   // `growth`: how many times its bytes the step can make of a text.
   Status add(Step step, size_t growth);
+  Status append(Step step);
   static std::string_view apply(const Step& step, std::string_view text, TextArena* arena);
 
   std::vector<Step> steps_;
-  size_t growth_ = 1;
+  GrowthLimit growth_{kGrowthMax};
 };
 
 }  // namespace kvikk

@@ -8,10 +8,11 @@
 
 namespace kvikk {
 
-Status Pretokenizer::add(Stage stage) {
+Status Pretokenizer::add(Stage stage, size_t growth) {
   if (stages_.size() == kStagesMax) {
     return unsupported("a pre-tokenizer of more than " + std::to_string(kStagesMax) + " steps");
   }
+  TRY(growth_.add(growth));
   stages_.push_back(std::move(stage));
   return ok_status();
 }
@@ -21,7 +22,7 @@ Status Pretokenizer::add_split(TextPattern pattern, SplitBehavior behavior, bool
   stage.pattern = std::move(pattern);
   stage.behavior = behavior;
   stage.invert = invert;
-  return add(std::move(stage));
+  return add(std::move(stage), 1);
 }
 
 Status Pretokenizer::add_regex(std::string_view regex) {
@@ -33,7 +34,7 @@ Status Pretokenizer::add_prefix_space() {
   Stage stage;
   stage.kind = Kind::kPrefixSpace;
   stage.cuts = false;
-  return add(std::move(stage));
+  return add(std::move(stage), 2);
 }
 
 Status Pretokenizer::add_metaspace(std::string_view mark, Prefix prefix, bool cuts) {
@@ -44,7 +45,7 @@ Status Pretokenizer::add_metaspace(std::string_view mark, Prefix prefix, bool cu
   stage.cuts = cuts;
   stage.behavior = SplitBehavior::kMergedWithNext;
   TRY_ASSIGN(stage.pattern, TextPattern::literal(mark));
-  return add(std::move(stage));
+  return add(std::move(stage), mark.size() + 1);
 }
 
 Status Pretokenizer::add_bert() {
@@ -56,14 +57,14 @@ Status Pretokenizer::add_write_bytes() {
   Stage stage;
   stage.kind = Kind::kWriteBytes;
   stage.cuts = false;
-  return add(std::move(stage));
+  return add(std::move(stage), 2);
 }
 
 Status Pretokenizer::add_read_bytes() {
   Stage stage;
   stage.kind = Kind::kReadBytes;
   stage.cuts = false;
-  return add(std::move(stage));
+  return add(std::move(stage), 1);
 }
 
 bool Pretokenizer::writes_bytes() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/growth_limit.h"
 #include "text/text_arena.h"
 #include "text/text_pattern.h"
 
@@ -18,7 +19,8 @@ enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWith
 
 class Pretokenizer {
  public:
-  static constexpr size_t kStagesMax = 32;  // bounds the recursion of a split
+  static constexpr size_t kStagesMax = 32;    // bounds the recursion of a split
+  static constexpr size_t kGrowthMax = 4096;  // over all stages
 
   enum class Prefix { kNever, kFirst, kAlways };  // the mark before a text
 
@@ -26,7 +28,7 @@ class Pretokenizer {
   // kUnsupported, with the list.
   static Result<Pretokenizer> create(std::string_view name);
 
-  // Stages. kUnsupported past kStagesMax.
+  // Stages. kUnsupported past kStagesMax and kGrowthMax.
   Status add_split(TextPattern pattern, SplitBehavior behavior, bool invert);
   // Matches isolated. kUnsupported where the expression is not known.
   Status add_regex(std::string_view regex);
@@ -67,7 +69,8 @@ class Pretokenizer {
     Prefix prefix = Prefix::kNever;
   };
 
-  Status add(Stage stage);
+  // `growth`: how many times its bytes the stage can make of a text.
+  Status add(Stage stage, size_t growth);
   static std::string_view rewrite(const Stage& stage, std::string_view text, bool is_first,
                                   TextArena* arena);
 
@@ -125,6 +128,7 @@ class Pretokenizer {
   }
 
   std::vector<Stage> stages_;
+  GrowthLimit growth_{kGrowthMax};
 };
 
 // What else a pipeline that GGUF names does; none of it is in the file.

@@ -26,6 +26,9 @@ class TextPattern {
   using Predicate = bool (*)(char32_t);
   static TextPattern characters(Predicate is_match);
 
+  // What a match has at least; 0 where that is not known.
+  size_t match_bytes() const { return is_match_ != nullptr ? 1 : literal_.size(); }
+
   // emit(string_view, bool is_match) gets matches and what lies between them, in order. A match can
   // be empty.
   template <class Emit>

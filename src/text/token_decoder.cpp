@@ -28,13 +28,6 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(value);
 }
 
-void replace_all(std::string* text, std::string_view from, std::string_view to) {
-  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
-    text->replace(at, from.size(), to);
-    at += to.size();
-  }
-}
-
 // What WordPiece's decoder does to spaces before punctuation within a token.
 void clean_up(std::string* text) {
   constexpr std::string_view kPairs[][2] = {
@@ -42,7 +35,12 @@ void clean_up(std::string* text) {
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
       {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
   };
-  for (const auto& [from, to] : kPairs) replace_all(text, from, to);
+  for (const auto& [from, to] : kPairs) {
+    for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
+      text->replace(at, from.size(), to);
+      at += to.size();
+    }
+  }
 }
 
 std::string strip(std::string_view token, char32_t content, size_t start, size_t stop) {
@@ -69,17 +67,10 @@ Status TokenDecoder::add(Step step) {
 }
 
 Status TokenDecoder::add_replace(TextPattern pattern, std::string_view replacement) {
-  if (replacement.size() > kReplacementBytesMax) {
-    return unsupported("a replacement of " + std::to_string(replacement.size()) + " bytes");
-  }
+  TRY(growth_.add_replacement(pattern.match_bytes(), replacement.size()));
   Step step;
   step.pattern = std::move(pattern);
   step.text = replacement;
-  for (const Step& other : steps_) {
-    if (other.kind == Kind::kReplace && other.text.size() > 8 && replacement.size() > 8) {
-      return unsupported("two replacements by long texts");  // together they multiply a token
-    }
-  }
   return add(std::move(step));
 }
 
@@ -100,7 +91,7 @@ Status TokenDecoder::add_byte_level() {
 Status TokenDecoder::add_metaspace(std::string_view mark, bool drop_first) {
   Step step;
   step.kind = Kind::kMetaspace;
-  step.text = mark;
+  TRY_ASSIGN(step.pattern, TextPattern::literal(mark));
   step.flag = drop_first;
   return add(std::move(step));
 }
@@ -152,8 +143,7 @@ std::string TokenDecoder::apply(const Step& step, std::string token, bool is_fir
     case Kind::kByteLevel:
       return read_bytes(token).value_or(token);
     case Kind::kMetaspace:
-      replace_all(&token, step.text, is_first && step.flag ? "" : " ");
-      return token;
+      return step.pattern.replace(token, is_first && step.flag ? "" : " ");
     case Kind::kWordPiece:
       if (!is_first) {
         if (token.starts_with(step.text)) {

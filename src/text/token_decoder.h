@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/growth_limit.h"
 #include "text/text_pattern.h"
 
 namespace kvikk {
@@ -15,14 +16,15 @@ namespace kvikk {
 class TokenDecoder {
  public:
   static constexpr size_t kStepsMax = 32;
-  static constexpr size_t kReplacementBytesMax = 64;
+  static constexpr size_t kGrowthMax = 64;  // of a token, over all steps
 
-  // kUnsupported past kStepsMax, and after add_fuse or add_byte_level where noted.
+  // kUnsupported past kStepsMax and kGrowthMax, and after add_fuse or add_byte_level where noted.
   Status add_replace(TextPattern pattern, std::string_view replacement);  // not after
   Status add_byte_fallback();                                             // not after
   Status add_byte_level();                                                // not after
   // Every `mark` becomes a space, those of the first token nothing where drop_first is set.
-  Status add_metaspace(std::string_view mark, bool drop_first);  // not after
+  // Not after either; kUnsupported also where the mark is empty or long (TextPattern::literal).
+  Status add_metaspace(std::string_view mark, bool drop_first);
   // A space before each token but the first, unless it begins with `prefix`, which goes.
   Status add_wordpiece(std::string_view prefix, bool cleanup);  // not after
   // Up to `start` times `content` at the begin and `stop` times at the end go: of every token, or
@@ -47,7 +49,7 @@ class TokenDecoder {
   struct Step {
     Kind kind = Kind::kReplace;
     TextPattern pattern;
-    std::string text;
+    std::string text;   // replacement or prefix
     bool flag = false;  // drop_first, cleanup
     char32_t content = 0;
     size_t start = 0;
@@ -57,6 +59,7 @@ class TokenDecoder {
   static std::string apply(const Step& step, std::string token, bool is_first);
 
   std::vector<Step> steps_;
+  GrowthLimit growth_{kGrowthMax};
   bool fused_ = false;
   bool drops_first_ = false;
   char32_t first_character_ = ' ';

@@ -34,7 +34,7 @@ class JsonTokenizer {
     TRY_ASSIGN(config_, read_optional("tokenizer_config.json", files_.tokenizer_config));
     TRY_ASSIGN(special_map_, read_optional("special_tokens_map.json", files_.special_tokens_map));
     TRY_ASSIGN(generation_, read_optional("generation_config.json", files_.generation_config));
-    const JsonPlace top(file_.rest, name_of("tokenizer.json") + ": ");
+    const JsonPlace top(file_.rest, name_of("tokenizer.json"));
     TRY(read_pipeline(top));
     TRY_ASSIGN(const JsonPlace model, top.at("model"));
     TRY_ASSIGN(const std::string type, model_type(model));
@@ -57,9 +57,9 @@ class JsonTokenizer {
     if (text.empty()) return Json::object();
     return read_json_object(name_of(file), text);
   }
-  JsonPlace config() const { return {config_, name_of("tokenizer_config.json") + ": "}; }
+  JsonPlace config() const { return {config_, name_of("tokenizer_config.json")}; }
   JsonPlace special_map() const {
-    return {special_map_, name_of("special_tokens_map.json") + ": "};
+    return {special_map_, name_of("special_tokens_map.json")};
   }
 
   Status read_pipeline(const JsonPlace& top) {
@@ -366,7 +366,7 @@ class JsonTokenizer {
 
   // eos_token_id of generation_config.json: an id or a list of ids.
   Status read_end_tokens() {
-    const JsonPlace generation(generation_, name_of("generation_config.json") + ": ");
+    const JsonPlace generation(generation_, name_of("generation_config.json"));
     if (!generation.has("eos_token_id")) return ok_status();
     TRY_ASSIGN(const JsonPlace ids, generation.at("eos_token_id"));
     const Json list = ids.value().is_array() ? ids.value() : Json::array({ids.value()});
@@ -422,7 +422,7 @@ Result<std::optional<std::string>> chat_template_from_json(const TokenizerFiles&
     if (text->empty()) continue;
     const std::string path = files.folder + "/" + name;
     TRY_ASSIGN(const Json json, read_json_object(path, *text));
-    TRY_ASSIGN(std::optional<std::string> found, read_template(JsonPlace(json, path + ": ")));
+    TRY_ASSIGN(std::optional<std::string> found, read_template(JsonPlace(json, path)));
     if (found.has_value()) return found;
   }
   return std::optional<std::string>();

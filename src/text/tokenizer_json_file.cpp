@@ -53,8 +53,8 @@ class DocumentBuilder {
     return true;
   }
   bool open(Json container) {
-    if (open_.size() == kJsonDepthMax) {
-      return fail("is nested more than " + std::to_string(kJsonDepthMax) + " deep");
+    if (open_.size() == kTokenizerJsonDepthMax) {
+      return fail("is nested more than " + std::to_string(kTokenizerJsonDepthMax) + " deep");
     }
     open_.push_back(place(std::move(container)));
     return true;

@@ -23,13 +23,13 @@ struct TokenizerJsonFile {
   char merge_separator = ' ';                          // zero where they were lists of two
 };
 
-constexpr size_t kJsonDepthMax = 64;
+inline constexpr size_t kTokenizerJsonDepthMax = 64;
 
 // `name` is the file's, for messages. kDamaged where the text is no JSON object or the lists are
 // not made as they must be.
 Result<TokenizerJsonFile> read_tokenizer_json(std::string_view name, std::string_view text);
 
-// Any other JSON file: an object, at most kJsonDepthMax deep.
+// Any other JSON file: an object, at most kTokenizerJsonDepthMax deep.
 Result<nlohmann::json> read_json_object(std::string_view name, std::string_view text);
 
 }  // namespace kvikk

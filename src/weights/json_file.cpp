@@ -19,7 +19,7 @@ class Watch {
   bool operator()(int depth, json::parse_event_t event, json& value) {
     const bool object = event == json::parse_event_t::object_start;
     const bool starts = object || event == json::parse_event_t::array_start;  // depth + 1 levels
-    if (starts && static_cast<size_t>(depth) >= kJsonDepthMax) too_deep_ = true;
+    if (starts && static_cast<size_t>(depth) >= kModelJsonDepthMax) too_deep_ = true;
     if (too_deep_) return false;
     if (object) keys_.emplace_back();
     if (event == json::parse_event_t::object_end) keys_.pop_back();
@@ -32,7 +32,7 @@ class Watch {
 
   Status status(const std::string& path) const {
     if (too_deep_) {
-      return exhausted(path + ": nests deeper than " + std::to_string(kJsonDepthMax) + " levels");
+      return exhausted(path + ": nests deeper than " + std::to_string(kModelJsonDepthMax) + " levels");
     }
     if (!duplicate_.empty()) {
       return damaged(path + ": key " + duplicate_ + " is there twice; each key may occur once");

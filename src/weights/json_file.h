@@ -12,7 +12,7 @@
 namespace kvikk {
 
 inline constexpr size_t kJsonBytesMax = size_t{256} << 20;  // the largest tokenizer.json has 35 MB
-inline constexpr size_t kJsonDepthMax = 64;
+inline constexpr size_t kModelJsonDepthMax = 64;
 
 // Errors: kDamaged (no JSON: says at which byte; a key that occurs twice), kExhausted (a limit).
 // `path` stands in messages.

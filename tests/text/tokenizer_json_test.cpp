@@ -172,7 +172,11 @@ TEST(TokenizerJsonRefusalTest, NamesWhatIsNotKnownAndWhere) {
        [](Json* j) {
          (*j)["model"]["merges"][3] = {"a", "b", "c"};
        }},
-      {"model is missing", [](Json* j) { j->erase("model"); }},
+      {"model/tokenizer.json: model is missing", [](Json* j) { j->erase("model"); }},
+      {"decoder: an empty text to look for",
+       [](Json* j) {
+         (*j)["decoder"] = {{"type", "Metaspace"}, {"replacement", ""}};
+       }},
       {"added_tokens[0].content is missing",
        [](Json* j) { (*j)["added_tokens"][0].erase("content"); }},
       {"the id 1 but elsewhere it is 0", [](Json* j) { (*j)["added_tokens"][0]["id"] = 1; }},
@@ -180,6 +184,25 @@ TEST(TokenizerJsonRefusalTest, NamesWhatIsNotKnownAndWhere) {
   for (const auto& [part, change] : cases) {
     const std::string message = message_of("gpt2", change);
     EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+  }
+}
+
+// Each step multiplies what the ones before it made.
+TEST(TokenizerJsonRefusalTest, StepsThatGrow) {
+  const auto sequence = [](const char* list, const Json& step) {
+    return Json{{"type", "Sequence"}, {list, Json(20, step)}};
+  };
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaa"}};
+  const std::pair<const char*, Json> cases[] = {
+      {"normalizer", sequence("normalizers", replace)},
+      {"decoder", sequence("decoders", replace)},
+      {"pre_tokenizer",
+       sequence("pretokenizers", {{"type", "Metaspace"}, {"replacement", "    "}})},
+  };
+  for (const auto& [key, steps] : cases) {
+    const std::string message = message_of("gpt2", [&](Json* j) { (*j)[key] = steps; });
+    EXPECT_NE(message.find("times as long"), std::string::npos) << key << ": " << message;
+    EXPECT_NE(message.find(key), std::string::npos) << message;
   }
 }
 
