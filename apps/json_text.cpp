@@ -9,12 +9,15 @@
 namespace kvikk {
 namespace {
 
-// The end of the comment that begins at `at`, or `at` when none does there.
-size_t skip_comment(std::string_view text, size_t at) {
-  const std::string_view begin = text.substr(at, 2);
-  if (begin != "//" && begin != "/*") return at;
-  const size_t end = begin == "//" ? text.find('\n', at) : text.find("*/", at + 2);
-  return std::min(end, text.size());
+// What follows the comments that begin at `at`.
+size_t skip_comments(std::string_view text, size_t at) {
+  while (true) {
+    const std::string_view begin = text.substr(at, 2);
+    if (begin != "//" && begin != "/*") return at;
+    const size_t end = begin == "//" ? text.find('\n', at) : text.find("*/", at + 2);
+    if (end == std::string_view::npos) return text.size();
+    at = end + (begin == "//" ? 1 : 2);
+  }
 }
 
 // Deep nesting is harmless to the parser but not to everything that walks the result.
@@ -22,7 +25,7 @@ bool is_too_deep(std::string_view text) {
   size_t depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (!in_string) i = skip_comment(text, i);
+    if (!in_string) i = skip_comments(text, i);
     const char c = i < text.size() ? text[i] : '\0';
     if (in_string) {
       if (c == '\\') ++i;

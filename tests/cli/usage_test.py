@@ -115,6 +115,7 @@ class Usage(ProgramTest):
                            ('{"threads": ' + deep + "}", "brackets"),
                            ('{"threads": // "\n' + deep + "}", "brackets"),
                            ('{"threads": /* " */' + deep + "}", "brackets"),
+                           ('{"threads": /* *//**/' + deep + "}", "brackets"),
                            ('{"threads": 1}\0{', "NUL byte"),
                            ('{"temprature": 1}', "did you mean 'temperature'?"),
                            ('{"threads": 99999999999999999999}', "threads is"),
