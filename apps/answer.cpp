@@ -5,6 +5,7 @@
 
 #include "json_text.h"
 #include "numbers.h"
+#include "sampling/random.h"
 
 namespace kvikk {
 namespace {
@@ -43,6 +44,8 @@ Request make_request(std::vector<TokenId> tokens, const AnswerOptions& options,
   request.max_tokens = static_cast<size_t>(options.max_tokens);
   request.stop = options.stop;
   request.sampling = sampling;
+  // Chosen here and not by the engine, so that also an answer that is cut short can name it.
+  if (sampling.seed == kFreshSeed) request.sampling.seed = fresh_seed();
   return request;
 }
 

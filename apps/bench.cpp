@@ -2,8 +2,8 @@
 // measured; JSON comes at the end, or when the measurement is interrupted.
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
-#include <optional>
 
 #include "bench_measure.h"
 #include "bench_plot.h"
@@ -146,12 +146,11 @@ Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
   return ok_status();
 }
 
-// A prefill and some steps of decoding, at the largest depth; the trace goes to `path`.
+// A prefill and some steps of decoding, at the largest depth; their trace goes to `file`.
 Status profile_steps(Shell& shell, const BenchPlan& plan, Engine& engine, BenchSession& session,
-                     const std::string& path, std::vector<Profile>& profiles) {
+                     OutputFile& file, std::vector<Profile>& profiles) {
   constexpr size_t kPhasesMax = size_t{1} << 18;
   constexpr int32_t kDecodeSteps = 16;
-  TRY_ASSIGN(OutputFile file, OutputFile::open(path));
   const int threads = engine.compute().threads();
   PhaseLog prefill(threads, kPhasesMax);
   PhaseLog decode(threads, kPhasesMax);
@@ -170,10 +169,11 @@ Status profile_steps(Shell& shell, const BenchPlan& plan, Engine& engine, BenchS
   return file.close();
 }
 
-Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, const BenchOutput& output,
+// `trace` is null where no profile is wanted.
+Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, bool json, OutputFile* trace,
                  Report& report) {
   const size_t load_peak = peak_memory_bytes();
-  if (!output.json) TRY(shell.print(table_head(report)));
+  if (!json) TRY(shell.print(table_head(report)));
   TRY_ASSIGN(MachineLimits limits,
              MachineLimits::measure(engine.compute().kernels(), engine.compute().pool()));
   {
@@ -187,12 +187,10 @@ Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, const Benc
       std::lock_guard lock(report.mutex);
       report.results.push_back(result);
     }
-    return output.json ? ok_status() : shell.print(table_line(result));
+    return json ? ok_status() : shell.print(table_line(result));
   }));
   std::vector<Profile> profiles;
-  if (!output.profile.empty()) {
-    TRY(profile_steps(shell, plan, engine, session, output.profile, profiles));
-  }
+  if (trace != nullptr) TRY(profile_steps(shell, plan, engine, session, *trace, profiles));
   const size_t peak = peak_memory_bytes() - MachineLimits::kProbeBytes;
   std::vector<double> bandwidths = {limits.measure_bandwidth(engine.compute().pool())};
   std::lock_guard lock(report.mutex);
@@ -202,6 +200,13 @@ Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, const Benc
   report.bandwidth = median_of(std::move(bandwidths));
   report.complete = true;
   return ok_status();
+}
+
+// Opened before anything is measured, so that a wrong path costs nobody's time. Null for no path.
+Result<std::unique_ptr<OutputFile>> open_output(const std::string& path, const std::string& model) {
+  if (path.empty()) return std::unique_ptr<OutputFile>();
+  TRY_ASSIGN(OutputFile file, OutputFile::open(path, {model}));
+  return std::make_unique<OutputFile>(std::move(file));
 }
 
 Status write_plot(const Report& report, OutputFile& plot) {
@@ -232,11 +237,8 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   TRY(check_engine_options(engine_options));
   TRY(size_engine(plan, engine_options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  std::optional<OutputFile> plot;
-  if (!output.plot.empty()) {
-    TRY_ASSIGN(OutputFile file, OutputFile::open(output.plot, {path}));
-    plot.emplace(std::move(file));
-  }
+  TRY_ASSIGN(const std::unique_ptr<OutputFile> plot, open_output(output.plot, path));
+  TRY_ASSIGN(const std::unique_ptr<OutputFile> trace, open_output(output.profile, path));
   TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, engine_options));
 
   Report report;
@@ -249,14 +251,14 @@ Status verb_bench(Shell& shell, Arguments arguments) {
     const LastWords words(shell.interrupts(), [&] {
       if (output.json) static_cast<void>(shell.print(json_line(report_json(report))).ok());
     });
-    return run_bench(shell, plan, *loaded.engine, output, report);
+    return run_bench(shell, plan, *loaded.engine, output.json, trace.get(), report);
   }();
   if (!status.ok() && status.code() != StatusCode::kCancelled) return status;
   TRY(shell.print(output.json       ? json_line(report_json(report))
                   : report.complete ? table_foot(report)
                                     : ""));
   TRY(status);
-  return plot.has_value() ? write_plot(report, *plot) : ok_status();
+  return plot != nullptr ? write_plot(report, *plot) : ok_status();
 }
 
 }  // namespace kvikk

@@ -59,6 +59,7 @@ class Interrupt(ProgramTest):
         answer = json.loads(output)
         self.assertEqual(answer["finish_reason"], "cancelled")
         self.assertGreater(len(answer["tokens"]), 0)
+        self.assertGreaterEqual(answer["seed"], 0)  # the one that it drew with
 
     def test_while_a_long_prompt_is_read(self):
         prompt = self.path("prompt.txt", "word " * 40000)

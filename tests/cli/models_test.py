@@ -171,6 +171,10 @@ class Bench(ProgramTest):
                             "--repeat", 1, "--profile", trace)
         for word in ("prefill:", "decode:", "barriers", "attention", "threads wait"):
             self.assertIn(word, result.text)
+        for option in ("--plot", "--profile"):  # before anything is measured or destroyed
+            result = self.kvikk("bench", "-m", self.tiny, option, self.tiny)
+            self.assert_failed(result, 2, "tiny.gguf")
+            self.assertEqual(result.text, "")
 
     def test_table(self):
         result = self.kvikk("bench", "-m", self.tiny, "--prefill", 8, "--decode", 2, "--rows", 2,
