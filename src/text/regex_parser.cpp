@@ -9,8 +9,8 @@
 #include <string>
 
 #include "text/regex.h"
+#include "text/regex_cursor.h"
 #include "text/regex_tree.h"
-#include "text/utf8.h"
 
 namespace kvikk {
 
@@ -36,14 +36,13 @@ bool RegexTree::can_be_empty() const {
   return true;
 }
 
-class RegexParser {
+class RegexParser : private RegexCursor {
  public:
-  RegexParser(std::string_view regex, std::vector<CharSet>* sets) : regex_(regex), sets_(sets) {}
+  RegexParser(std::string_view regex, std::vector<CharSet>* sets)
+      : RegexCursor(regex), sets_(sets) {}
 
   Result<RegexTree> parse() {
-    if (regex_.empty()) return error("it is empty");
-    if (regex_.size() > Regex::kRegexBytesMax) return error("it is too long");
-    if (!is_valid_utf8(regex_)) return error("it is not UTF-8");
+    TRY(check_text(Regex::kRegexBytesMax));
     TRY_ASSIGN(RegexTree tree, parse_choice(0));
     if (!at_end()) return error("unbalanced ')'");
     return tree;
@@ -51,23 +50,6 @@ class RegexParser {
 
  private:
   using Kind = Regex::Kind;
-
-  Status error(std::string_view what) const {
-    return unsupported("regular expression '" + std::string(regex_) + "', byte " +
-                       std::to_string(at_) + ": " + std::string(what));
-  }
-  bool at_end() const { return at_ == regex_.size(); }
-  char peek() const { return at_end() ? '\0' : regex_[at_]; }
-  bool take(std::string_view token) {
-    if (regex_.substr(at_, token.size()) != token) return false;
-    at_ += token.size();
-    return true;
-  }
-  char32_t take_char() {
-    const DecodedChar c = decode_valid_utf8(regex_.data() + at_);
-    at_ += c.bytes;
-    return c.code_point;
-  }
 
   Result<RegexTree> set_node(CharSet set) {
     if (ignore_case_) set = set.without_case();
@@ -153,9 +135,7 @@ class RegexParser {
     if (take("?<=")) return Kind::kBehind;
     if (take("?<!")) return Kind::kNotBehind;
     if (take("?<") || take("?P<")) {
-      const size_t close = regex_.find('>', at_);
-      if (close == std::string_view::npos) return error("a group's name without '>'");
-      at_ = close + 1;
+      TRY(take_until(">", "a group's name without '>'").status());
       return Kind::kMatch;
     }
     if (peek() == '?') return error("this kind of group is not supported");
@@ -188,13 +168,15 @@ class RegexParser {
       repeat.kind = RegexTree::Kind::kRepeat;
       repeat.min = 0;
       repeat.max = UINT32_MAX;
-      const bool is_range = peek() == '{';
-      if (take("?")) {
+      const bool is_range = take("{");
+      if (is_range) {
+        TRY_ASSIGN(const Range range, parse_range());
+        repeat.min = range.min;
+        repeat.max = range.max;
+      } else if (take("?")) {
         repeat.max = 1;
       } else if (take("+")) {
         repeat.min = 1;
-      } else if (is_range) {
-        TRY(parse_range(&repeat.min, &repeat.max));
       } else if (!take("*")) {
         return atom;
       }
@@ -213,37 +195,6 @@ class RegexParser {
       repeat.children.push_back(std::move(atom));
       atom = std::move(repeat);
     }
-  }
-
-  Status parse_range(uint32_t* min, uint32_t* max) {
-    take("{");
-    *min = 0;
-    const bool has_min = peek() != ',';
-    if (has_min) {
-      TRY_ASSIGN(*min, parse_number());
-    }
-    *max = *min;
-    if (take(",")) {
-      *max = UINT32_MAX;
-      if (!has_min || peek() != '}') {
-        TRY_ASSIGN(*max, parse_number());
-      }
-    }
-    if (!take("}")) return error("a '{' without '}'");
-    if (*max == 0 || *min > *max) return error("an empty range of repetitions");
-    return ok_status();
-  }
-
-  Result<uint32_t> parse_number() {
-    constexpr uint32_t kRepetitionsMax = 1000;
-    uint32_t number = 0;
-    const size_t start = at_;
-    while (peek() >= '0' && peek() <= '9') {
-      number = number * 10 + static_cast<uint32_t>(take_char() - '0');
-      if (number > kRepetitionsMax) return error("too many repetitions");
-    }
-    if (at_ == start) return error("a number is missing");
-    return number;
   }
 
   // After the '['.
@@ -268,10 +219,8 @@ class RegexParser {
 
   Status parse_class_item(int depth, CharSet* set) {
     if (take("[:")) {
-      const size_t close = regex_.find(":]", at_);
-      if (close == std::string_view::npos) return error("a '[:' without ':]'");
-      TRY_ASSIGN(const CharSet named, posix_class(regex_.substr(at_, close - at_)));
-      at_ = close + 2;
+      TRY_ASSIGN(const std::string_view name, take_until(":]", "a '[:' without ':]'"));
+      TRY_ASSIGN(const CharSet named, posix_class(name));
       set->add(named);
       return ok_status();
     }
@@ -281,9 +230,7 @@ class RegexParser {
       return ok_status();
     }
     TRY_ASSIGN(const Escape low, parse_class_char());
-    const bool is_range =
-        low.is_char && peek() == '-' && at_ + 1 < regex_.size() && regex_[at_ + 1] != ']';
-    if (!is_range) {
+    if (!low.is_char || !at_range_dash()) {
       set->add(low.set);
       return ok_status();
     }
@@ -367,13 +314,8 @@ class RegexParser {
       case 'v':
         return one_char('\v');
       case 'u':
-        return parse_hex(4, 4);
-      case 'x': {
-        if (!take("{")) return parse_hex(1, 2);
-        TRY_ASSIGN(Escape value, parse_hex(1, 6));
-        if (!take("}")) return error("a '{' without '}'");
-        return value;
-      }
+      case 'x':
+        return parse_code_point(c == 'u');
       default:
         break;
     }
@@ -385,37 +327,22 @@ class RegexParser {
   Result<Escape> parse_property(bool negated) {
     if (!take("{")) return error("\\p needs braces");
     if (take("^")) negated = !negated;
-    const size_t close = regex_.find('}', at_);
-    if (close == std::string_view::npos) return error("a '{' without '}'");
-    std::optional<CharSet> set = CharSet::property(regex_.substr(at_, close - at_));
+    TRY_ASSIGN(const std::string_view name, take_until("}", "a '{' without '}'"));
+    std::optional<CharSet> set = CharSet::property(name);
     if (!set.has_value()) return error("this property is not supported");
-    at_ = close + 1;
     return a_set(std::move(*set), negated);
   }
 
-  Result<Escape> parse_hex(size_t digits_min, size_t digits_max) {
-    char32_t value = 0;
-    size_t digits = 0;
-    for (; digits < digits_max; ++digits) {
-      const char c = peek();
-      const char lower = static_cast<char>(c | 0x20);
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + static_cast<char32_t>(c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        value = value * 16 + static_cast<char32_t>(lower - 'a' + 10);
-      } else {
-        break;
-      }
-      ++at_;
-    }
-    const bool is_scalar = value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
-    if (digits < digits_min || !is_scalar) return error("not a character's number");
-    return one_char(value);
+  // After \u or \x: FFFF, FF or {10FFFF}.
+  Result<Escape> parse_code_point(bool is_four_digits) {
+    const bool is_braced = !is_four_digits && take("{");
+    TRY_ASSIGN(const char32_t c,
+               is_four_digits ? parse_hex(4, 4) : parse_hex(1, is_braced ? 6 : 2));
+    if (is_braced && !take("}")) return error("a '{' without '}'");
+    return one_char(c);
   }
 
-  std::string_view regex_;
   std::vector<CharSet>* sets_;
-  size_t at_ = 0;
   bool ignore_case_ = false;
 };
 

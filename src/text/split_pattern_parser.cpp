@@ -11,21 +11,20 @@
 #include <string>
 
 #include "base/check.h"
+#include "text/regex_cursor.h"
 #include "text/split_pattern.h"
 
 namespace kvikk {
 
-class SplitPatternParser {
+class SplitPatternParser : private RegexCursor {
  public:
-  explicit SplitPatternParser(std::string_view regex) : regex_(regex) {}
+  explicit SplitPatternParser(std::string_view regex) : RegexCursor(regex) {}
 
   Result<SplitPattern> parse() {
-    if (regex_.empty()) return error("it is empty");
-    if (regex_.size() > SplitPattern::kRegexBytesMax) return error("it is too long");
-    if (!is_valid_utf8(regex_)) return error("it is not UTF-8");
+    TRY(check_text(SplitPattern::kRegexBytesMax));
     do {
       TRY(parse_alternative());
-    } while (take('|'));
+    } while (take("|"));
     if (!at_end()) return error("unbalanced ')'");
     pattern_.finish();
     return std::move(pattern_);
@@ -33,25 +32,6 @@ class SplitPatternParser {
 
  private:
   using Step = SplitPattern::Step;
-
-  Status error(std::string_view what) const {
-    return unsupported("regular expression '" + std::string(regex_) + "', byte " +
-                       std::to_string(at_) + ": " + std::string(what));
-  }
-
-  bool at_end() const { return at_ == regex_.size(); }
-  char peek() const { return at_end() ? '\0' : regex_[at_]; }
-  bool take(std::string_view token) {
-    if (regex_.substr(at_, token.size()) != token) return false;
-    at_ += token.size();
-    return true;
-  }
-  bool take(char c) { return take(std::string_view(&c, 1)); }
-  char32_t take_char() {
-    const DecodedChar c = decode_valid_utf8(regex_.data() + at_);
-    at_ += c.bytes;
-    return c.code_point;
-  }
 
   Status parse_alternative() {
     if (pattern_.alternatives_.size() == SplitPattern::kAlternativesMax) {
@@ -77,14 +57,14 @@ class SplitPatternParser {
       step.kind = Step::Kind::kNotNonSpace;
       return step;
     }
-    if (take('$')) {
+    if (take("$")) {
       step.kind = Step::Kind::kLineEnd;
       return step;
     }
     if (take("(?i:")) return parse_group(true);
     if (take("(?:")) return parse_group(false);
     if (take("(?")) return error("this kind of group is not supported");
-    if (take('(')) return parse_group(false);
+    if (take("(")) return parse_group(false);
     TRY_ASSIGN(step.class_index, parse_class_index(false));
     TRY(parse_quantifier(&step));
     return step;
@@ -102,51 +82,33 @@ class SplitPatternParser {
       }
       if (literal.empty()) return error("an empty alternative in a group");
       pattern_.literals_.push_back(std::move(literal));
-    } while (take('|'));
-    if (!take(')')) return error("a group without ')'");
+    } while (take("|"));
+    if (!take(")")) return error("a group without ')'");
     step.last_literal = pattern_.literals_.size();
-    if (take('?')) step.min = 0;
+    if (take("?")) step.min = 0;
     return step;
   }
 
   Status parse_quantifier(Step* step) {
-    if (take('?')) {
+    if (take("?")) {
       step->min = 0;
-    } else if (take('*')) {
+    } else if (take("*")) {
       step->min = 0;
       step->max = UINT32_MAX;
-    } else if (take('+')) {
+    } else if (take("+")) {
       step->max = UINT32_MAX;
-    } else if (take('{')) {
-      TRY_ASSIGN(step->min, parse_number());
-      step->max = step->min;
-      if (take(',')) {
-        step->max = UINT32_MAX;
-        if (peek() != '}') {
-          TRY_ASSIGN(step->max, parse_number());
-        }
-      }
-      if (!take('}')) return error("a '{' without '}'");
-      if (step->max == 0 || step->min > step->max) return error("an empty range of repetitions");
+    } else if (take("{")) {
+      if (peek() == ',') return error("this operator is not supported here");
+      TRY_ASSIGN(const Range range, parse_range());
+      step->min = range.min;
+      step->max = range.max;
       return ok_status();
     } else {
       return ok_status();
     }
-    step->possessive = take('+');
+    step->possessive = take("+");
     if (peek() == '?') return error("lazy repetition is not supported");
     return ok_status();
-  }
-
-  Result<uint32_t> parse_number() {
-    constexpr uint32_t kRepetitionsMax = 1000;
-    uint32_t number = 0;
-    const size_t start = at_;
-    while (peek() >= '0' && peek() <= '9') {
-      number = number * 10 + static_cast<uint32_t>(take_char() - '0');
-      if (number > kRepetitionsMax) return error("too many repetitions");
-    }
-    if (at_ == start) return error("a number is missing");
-    return number;
   }
 
   // One character, escape or bracketed class, as an index into the pattern's classes.
@@ -155,7 +117,7 @@ class SplitPatternParser {
     if (ignore_case && (peek() == '[' || peek() == '\\')) {
       return error("classes without case are not supported");
     }
-    if (take('[')) {
+    if (take("[")) {
       TRY(parse_bracket(&set));
     } else if (peek() == '\\') {
       TRY_ASSIGN(const std::optional<char32_t> c, parse_escape(&set));
@@ -184,27 +146,26 @@ class SplitPatternParser {
   }
 
   Status parse_bracket(CharClass* set) {
-    const bool negated = take('^');
+    const bool negated = take("^");
     bool first = true;
     while (first || peek() != ']') {
       first = false;
       if (at_end()) return error("a '[' without ']'");
-      if (peek() == '[' || regex_.substr(at_, 2) == "&&") {
+      if (peek() == '[' || peek("&&")) {
         return error("operations on classes are not supported");
       }
       TRY_ASSIGN(const std::optional<char32_t> low, parse_bracket_item(set));
       if (!low.has_value()) continue;
-      const bool is_range = peek() == '-' && at_ + 1 < regex_.size() && regex_[at_ + 1] != ']';
-      if (!is_range) {
+      if (!at_range_dash()) {
         set->add_char(*low);
         continue;
       }
-      take('-');
+      take("-");
       TRY_ASSIGN(const std::optional<char32_t> high, parse_bracket_item(set));
       if (!high.has_value() || *high < *low) return error("a range that ends before it begins");
       set->add_range(*low, *high);
     }
-    take(']');
+    take("]");
     if (negated) set->negate();
     return ok_status();
   }
@@ -217,7 +178,7 @@ class SplitPatternParser {
 
   // The character that the escape names, or nothing where it names a set and was added to `set`.
   Result<std::optional<char32_t>> parse_escape(CharClass* set) {
-    take('\\');
+    take("\\");
     if (at_end()) return error("it ends in a backslash");
     const char32_t c = take_char();
     switch (c) {
@@ -235,13 +196,15 @@ class SplitPatternParser {
         return std::optional<char32_t>('\t');
       case 'p':
         return parse_property(set);
-      case 'u':
-        return parse_hex(4);
+      case 'u': {
+        TRY_ASSIGN(const char32_t value, parse_hex(4, 4));
+        return std::optional<char32_t>(value);
+      }
       case 'x': {
-        if (!take('{')) return error("\\x needs braces");
-        TRY_ASSIGN(const std::optional<char32_t> value, parse_hex(6));
-        if (!take('}')) return error("a '{' without '}'");
-        return value;
+        if (!take("{")) return error("\\x needs braces");
+        TRY_ASSIGN(const char32_t value, parse_hex(1, 6));
+        if (!take("}")) return error("a '{' without '}'");
+        return std::optional<char32_t>(value);
       }
       default:
         break;
@@ -253,34 +216,12 @@ class SplitPatternParser {
   }
 
   Result<std::optional<char32_t>> parse_property(CharClass* set) {
-    if (!take('{')) return error("\\p needs braces");
-    const size_t close = regex_.find('}', at_);
-    if (close == std::string_view::npos) return error("a '{' without '}'");
-    const CategoryMask mask = property_mask(regex_.substr(at_, close - at_));
+    if (!take("{")) return error("\\p needs braces");
+    TRY_ASSIGN(const std::string_view name, take_until("}", "a '{' without '}'"));
+    const CategoryMask mask = property_mask(name);
     if (mask == 0) return error("this property is not supported");
     set->add_categories(mask);
-    at_ = close + 1;
     return std::optional<char32_t>();
-  }
-
-  Result<std::optional<char32_t>> parse_hex(size_t digits_max) {
-    char32_t value = 0;
-    size_t digits = 0;
-    for (; digits < digits_max; ++digits) {
-      const char c = peek();
-      const char lower = static_cast<char>(c | 0x20);
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + static_cast<char32_t>(c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        value = value * 16 + static_cast<char32_t>(lower - 'a' + 10);
-      } else {
-        break;
-      }
-      ++at_;
-    }
-    const bool is_scalar = value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
-    if (digits == 0 || !is_scalar) return error("not a character's number");
-    return std::optional<char32_t>(value);
   }
 
   // What a match can begin with; an alternative that could match nothing is refused.
@@ -301,8 +242,6 @@ class SplitPatternParser {
     return error("an alternative that can match nothing");
   }
 
-  std::string_view regex_;
-  size_t at_ = 0;
   SplitPattern pattern_;
 };
 
