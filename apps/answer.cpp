@@ -3,9 +3,9 @@
 #include <mutex>
 #include <utility>
 
-#include "json_text.h"
-#include "numbers.h"
 #include "sampling/random.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 
 namespace kvikk {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "answer.h"
 #include "engine/chat_prompt.h"
-#include "json_text.h"
-#include "option_entry.h"
+#include "text/json_text.h"
+#include "text/option_entry.h"
 
 namespace kvikk {
 namespace {

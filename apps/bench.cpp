@@ -8,11 +8,11 @@
 #include "bench_measure.h"
 #include "bench_plot.h"
 #include "bench_profile.h"
-#include "json_text.h"
 #include "kvikk_commit.h"
 #include "machine.h"
 #include "model_source.h"
-#include "numbers.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -234,7 +234,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   command.add(engine_options, {"threads", "chunk", "kv", "weights", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
-  TRY(check_engine_options(engine_options));
+  TRY(validate(engine_options));
   TRY(size_engine(plan, engine_options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(const std::unique_ptr<OutputFile> plot, open_output(output.plot, path));

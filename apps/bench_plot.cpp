@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "numbers.h"
+#include "text/numbers.h"
 
 namespace kvikk {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "numbers.h"
+#include "text/numbers.h"
 
 namespace kvikk {
 namespace {

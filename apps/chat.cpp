@@ -5,10 +5,10 @@
 
 #include "answer.h"
 #include "conversation.h"
-#include "json_text.h"
 #include "line_editor.h"
 #include "model_source.h"
-#include "numbers.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "text/utf8.h"
 #include "verbs.h"
 

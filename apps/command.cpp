@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "answer.h"
-#include "json_text.h"
 #include "model_source.h"
+#include "text/json_text.h"
 
 namespace kvikk {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "option_entry.h"
 #include "shell.h"
+#include "text/option_entry.h"
 
 namespace kvikk {
 

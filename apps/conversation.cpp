@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "engine/chat_prompt.h"
-#include "json_text.h"
 #include "model_source.h"
 #include "shell.h"
+#include "text/json_text.h"
 
 namespace kvikk {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "batch_requests.h"
-#include "json_text.h"
 #include "model_source.h"
-#include "numbers.h"
 #include "progress.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -142,7 +142,7 @@ Status verb_eval_batch(Shell& shell, Arguments arguments) {
   if (options.out.empty()) return invalid_argument("--out FILE.jsonl is missing");
   if (options.concurrency > 0) engine_options.parallel = options.concurrency;
 
-  TRY(check_engine_options(engine_options));
+  TRY(validate(engine_options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   TRY_ASSIGN(OutputFile out, OutputFile::open(options.out, {path, options.requests}));
   TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, engine_options));

@@ -4,11 +4,11 @@
 
 #include "engine/chat_prompt.h"
 #include "engine/evaluate.h"
-#include "json_text.h"
 #include "model_source.h"
-#include "numbers.h"
-#include "option_entry.h"
 #include "progress.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
+#include "text/option_entry.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -75,7 +75,7 @@ Result<EngineOptions> parse_against(const std::string& text) {
     if (!status.ok()) return invalid_argument("--against " + text + ": " + status.message());
     at = comma + 1;
   }
-  TRY(check_engine_options(options));
+  TRY(validate(options));
   return options;
 }
 
@@ -89,7 +89,7 @@ Status check_context(const std::string& where, const EngineOptions& engine,
 
 Status check_text_options(const TextOptions& options, EngineOptions& engine) {
   if (options.text.empty()) return invalid_argument("--text FILE is missing");
-  TRY(check_engine_options(engine));
+  TRY(validate(engine));
   if (engine.context == 0) engine.context = options.ctx;
   return check_context("--context", engine, options);
 }

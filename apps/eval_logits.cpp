@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "engine/evaluate.h"
-#include "json_text.h"
 #include "model_source.h"
+#include "text/json_text.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -27,6 +27,14 @@ struct LogitsOptions {
     v(json, "json", false, true, "print the shape as JSON");
   }
 };
+
+constexpr size_t kTokensFileBytesMax = size_t{1} << 28;  // a list of token ids
+
+Result<std::vector<TokenId>> read_numbers_file(const std::string& path) {
+  TRY_ASSIGN(const std::string text, read_file(path, kTokensFileBytesMax));
+  TRY_ASSIGN(const nlohmann::ordered_json json, parse_json(text, path));
+  return json_numbers(json, path);
+}
 
 // Where each row of logits goes: the engine wants positions that ascend, a user may want any.
 struct RowPlan {
@@ -102,7 +110,7 @@ Status verb_eval_logits(Shell& shell, Arguments arguments) {
   if (!wanted) return ok_status();
   if (options.tokens.empty()) return invalid_argument("--tokens FILE.json is missing");
   if (options.out.empty()) return invalid_argument("--out FILE.f32 is missing");
-  TRY(check_engine_options(engine_options));
+  TRY(validate(engine_options));
 
   TRY_ASSIGN(const std::vector<TokenId> tokens, read_numbers_file(options.tokens));
   if (tokens.empty()) return invalid_argument(options.tokens + ": has no tokens");

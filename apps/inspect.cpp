@@ -5,14 +5,14 @@
 #include <optional>
 
 #include "engine/chat_prompt.h"
-#include "json_text.h"
 #include "machine.h"
 #include "model_source.h"
 #include "models/kv_coding.h"
 #include "models/registry.h"
 #include "models/vocabulary.h"
-#include "numbers.h"
 #include "tensor/dtype.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "verbs.h"
 
 namespace kvikk {

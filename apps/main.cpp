@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kvikk_commit.h"
-#include "option_entry.h"
+#include "text/option_entry.h"
 #include "verbs.h"
 
 namespace kvikk {

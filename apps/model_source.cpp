@@ -5,8 +5,8 @@
 #include <chrono>
 #include <optional>
 
-#include "numbers.h"
 #include "progress.h"
+#include "text/numbers.h"
 #include "weights/fetch.h"
 
 namespace kvikk {
@@ -91,29 +91,10 @@ Result<bool> has_chat_template(const OpenedModel& file) {
   return text.has_value();
 }
 
-Status check_engine_options(const EngineOptions& options) {
-  const auto one_of = [](const char* name, const std::string& value, auto names) -> Status {
-    std::string known;
-    for (const std::string_view candidate : names) {
-      if (value.empty() || value == candidate) return ok_status();
-      known += (known.empty() ? "" : ", ") + std::string(candidate);
-    }
-    return invalid_argument(std::string(name) + " '" + value + "' is not known; it can be " +
-                            known);
-  };
-  TRY(parse_kv(options.kv, KvFormat::kBF16).status());
-  TRY(one_of("weights", options.weights, kWeightsNames));
-  if (options.exact && !options.weights.empty()) {
-    return invalid_argument("weights '" + options.weights +
-                            "' are rounded; with exact they are as stored: leave one out");
-  }
-  return one_of("cpu_level", options.cpu_level, kCpuLevelNames);
-}
-
 Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const std::string& path,
                                  const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  TRY(check_engine_options(options));
+  TRY(validate(options));
   TRY_ASSIGN(ModelFile file, ModelFile::open(path));
   LoadedEngine loaded;
   loaded.path = path;
@@ -132,7 +113,7 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const 
 
 Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,
                                  const EngineOptions& options) {
-  TRY(check_engine_options(options));
+  TRY(validate(options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   return load_engine(shell, model, path, options);
 }

@@ -45,10 +45,6 @@ Result<std::string> find_model(Shell& shell, const ModelOptions& options);
 // Whether the model has a chat template; a base model has none.
 Result<bool> has_chat_template(const OpenedModel& file);
 
-// Errors: kInvalidArgument for a value that no machine or not this one knows. Costs nothing, so it
-// comes before a model is fetched.
-Status check_engine_options(const EngineOptions& options);
-
 struct LoadedEngine {
   std::unique_ptr<Engine> engine;
   std::string path;

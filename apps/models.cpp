@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "json_text.h"
 #include "model_source.h"
 #include "models/registry.h"
-#include "numbers.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "verbs.h"
 #include "weights/fetch.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "numbers.h"
+#include "text/numbers.h"
 
 namespace kvikk {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "answer.h"
 #include "engine/chat_prompt.h"
-#include "json_text.h"
 #include "model_source.h"
-#include "numbers.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "text/utf8.h"
 #include "verbs.h"
 
@@ -87,7 +87,7 @@ Status verb_run(Shell& shell, Arguments arguments) {
   command.take_words(words, 0, SIZE_MAX);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
-  TRY(check_engine_options(engine_options));
+  TRY(validate(engine_options));
   if (options.special && !options.raw) return invalid_argument("--special needs --raw");
   if (words.empty() && shell.stdin_terminal()) {
     return invalid_argument("run needs a prompt: kvikk run \"Hello\", or text on standard input");

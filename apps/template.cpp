@@ -2,9 +2,9 @@
 
 #include "text/template.h"
 #include "engine/chat_prompt.h"
-#include "json_text.h"
 #include "model_source.h"
 #include "models/model_file.h"
+#include "text/json_text.h"
 #include "verbs.h"
 
 namespace kvikk {

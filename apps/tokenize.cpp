@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "json_text.h"
 #include "model_source.h"
 #include "models/model_file.h"
+#include "text/json_text.h"
 #include "text/tokenizer.h"
 #include "verbs.h"
 

@@ -9,6 +9,8 @@
 
 namespace kvikk {
 
+class Status;  // kvikk/status.h
+
 // The exact caches of kv, and the values of weights and cpu_level.
 inline constexpr std::array<std::string_view, 2> kKvNames = {"bf16", "f32"};
 inline constexpr std::array<std::string_view, 3> kWeightsNames = {"q8_0", "q4_0", "q4_k"};
@@ -56,5 +58,9 @@ struct EngineOptions {
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }
 };
+
+// kInvalidArgument that names the option, its value and what it can be. Engine::open calls it;
+// whoever wants to know before a model is fetched calls it too.
+Status validate(const EngineOptions& options);
 
 }  // namespace kvikk

@@ -188,6 +188,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
 
 Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions& options,
                                              const OnProgress& progress) {
+  TRY(validate(options));
   std::unique_ptr<Engine> engine(new Engine(std::make_unique<Parts>()));
   Parts& parts = *engine->parts_;
   parts.options = options;
@@ -319,7 +320,7 @@ Status Engine::check(const Request& request) {
                               std::to_string(kStopStringBytesMax) + " bytes");
     }
   }
-  if (auto sampler = make_sampler(*this, request.sampling); !sampler.ok()) return sampler.status();
+  TRY(Sampler::check(request.sampling, vocabulary(), tokenizer().ok()));
   return parts_->scheduler->check(request.tokens.size(), request.max_tokens);
 }
 

@@ -154,15 +154,13 @@ class DryRule : public LogitsRule {
 
 }  // namespace
 
+bool is_dry_on(const SamplingOptions& options) {
+  return options.dry_multiplier != 0 && options.dry_penalty_last_n != 0;
+}
+
 RuleResult make_dry(const RuleRequest& request) {
   const SamplingOptions& o = request.options;
-  if (o.dry_multiplier == 0 || o.dry_penalty_last_n == 0) return std::unique_ptr<LogitsRule>();
-  if (!o.dry_sequence_breakers.empty() && !request.token_bytes) {
-    return unsupported(
-        "sampling option 'dry_sequence_breakers' needs the text of the tokens, and this model has "
-        "no "
-        "tokenizer: set it to an empty list or 'dry_multiplier' to 0");
-  }
+  if (!is_dry_on(o)) return std::unique_ptr<LogitsRule>();
   return RuleResult(std::make_unique<DryRule>(o, request.token_bytes));
 }
 

@@ -7,6 +7,9 @@ namespace kvikk {
 
 using RuleResult = Result<std::unique_ptr<LogitsRule>>;
 
+// Whether DRY has an effect.
+bool is_dry_on(const SamplingOptions& options);
+
 RuleResult make_logit_bias(const RuleRequest& request);
 RuleResult make_penalties(const RuleRequest& request);
 RuleResult make_dry(const RuleRequest& request);

@@ -4,6 +4,7 @@
 
 #include "sampling/draw.h"
 #include "sampling/logprobs.h"
+#include "sampling/rules.h"
 
 namespace kvikk {
 
@@ -13,9 +14,17 @@ Result<SamplerWorkspace> SamplerWorkspace::create(size_t vocabulary) {
   return SamplerWorkspace{std::move(candidates), std::move(tally), {}};
 }
 
+Status Sampler::check(const SamplingOptions& options, size_t vocabulary, bool has_text) {
+  TRY(validate(options, vocabulary));
+  if (has_text || !is_dry_on(options) || options.dry_sequence_breakers.empty()) return ok_status();
+  return unsupported(
+      "sampling option 'dry_sequence_breakers' needs the text of the tokens, and this model has no "
+      "tokenizer: set it to an empty list or 'dry_multiplier' to 0");
+}
+
 Result<Sampler> Sampler::create(const SamplingOptions& options, size_t vocabulary,
                                 const TokenBytes& token_bytes) {
-  TRY(validate(options, vocabulary));
+  TRY(check(options, vocabulary, static_cast<bool>(token_bytes)));
   Sampler sampler;
   sampler.vocabulary_ = vocabulary;
   sampler.seed_ = static_cast<uint64_t>(options.seed == kFreshSeed ? fresh_seed() : options.seed);

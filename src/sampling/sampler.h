@@ -26,9 +26,11 @@ struct SampledToken {
 
 class Sampler {
  public:
-  // `token_bytes` is needed only by DRY with sequence breakers. A seed of -1 is replaced by a fresh
-  // one here. Errors: kInvalidArgument names the option; kUnsupported when DRY lacks the tokens'
-  // text.
+  // What create() refuses: kInvalidArgument names the option; kUnsupported when DRY with sequence
+  // breakers lacks the tokens' text.
+  static Status check(const SamplingOptions& options, size_t vocabulary, bool has_text);
+  // `token_bytes`: only DRY with sequence breakers needs it. A seed of -1 is replaced by a fresh
+  // one here. Errors: those of check().
   static Result<Sampler> create(const SamplingOptions& options, size_t vocabulary,
                                 const TokenBytes& token_bytes = {});
 

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "kvikk/options.h"
-#include "numbers.h"
+#include "text/numbers.h"
 
 namespace kvikk {
 

@@ -1,10 +1,8 @@
-#include "json_text.h"
+#include "text/json_text.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-
-#include "shell.h"
 
 namespace kvikk {
 namespace {
@@ -94,12 +92,6 @@ Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
     numbers.push_back(item.get<TokenId>());
   }
   return numbers;
-}
-
-Result<std::vector<TokenId>> read_numbers_file(const std::string& path) {
-  TRY_ASSIGN(const std::string text, read_file(path, kTokensFileBytesMax));
-  TRY_ASSIGN(const nlohmann::ordered_json json, parse_json(text, path));
-  return json_numbers(json, path);
 }
 
 std::string json_line(const nlohmann::ordered_json& json) {

@@ -1,5 +1,5 @@
 #pragma once
-// JSON from files that come from anywhere: parsed with limits, errors that say where.
+// JSON that comes from anywhere, files or the network: parsed with limits, errors that say where.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,8 +11,7 @@
 
 namespace kvikk {
 
-inline constexpr size_t kJsonDepthMax = 500;                    // brackets within each other
-inline constexpr size_t kTokensFileBytesMax = size_t{1} << 28;  // a list of token ids
+inline constexpr size_t kJsonDepthMax = 500;  // brackets within each other
 
 enum class JsonComments { kRefused, kIgnored };
 
@@ -25,7 +24,6 @@ Result<nlohmann::ordered_json> parse_json_object(std::string_view text, const st
 // A list of whole numbers from 0 to 2^31 - 1: token ids, positions.
 Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
                                           const std::string& where);
-Result<std::vector<TokenId>> read_numbers_file(const std::string& path);
 
 // One line of JSON, also for readers that know other line ends than '\n'; text that is no UTF-8
 // becomes U+FFFD.

@@ -1,4 +1,4 @@
-#include "option_entry.h"
+#include "text/option_entry.h"
 
 #include <algorithm>
 #include <optional>
