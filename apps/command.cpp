@@ -6,6 +6,7 @@
 
 #include "answer.h"
 #include "model_source.h"
+#include "serving/server.h"
 #include "text/json_text.h"
 
 namespace kvikk {
@@ -41,6 +42,8 @@ bool is_known_elsewhere(const std::string& name) {
   model.visit(OptionBinder(all));
   AnswerOptions answer;
   answer.visit(OptionBinder(all));
+  ServerOptions server;
+  server.visit(OptionBinder(all));
   return find_option(all, name) != nullptr;
 }
 

@@ -80,7 +80,9 @@ void Interrupts::watch() {
     const int signal = static_cast<int>(info.ssi_signo);
     const bool again = signal_.exchange(signal) != 0;
     wake(event_);
-    if (policy_.load() == Policy::kStop && signal == SIGINT && !again) continue;
+    const Policy policy = policy_.load();
+    const bool asked = policy == Policy::kDrain || (policy == Policy::kStop && signal == SIGINT);
+    if (asked && !again) continue;
     pollfd done = {stop_, POLLIN, 0};
     if (::poll(&done, 1, kGraceMilliseconds) == 1) return;
     end_by_force(signal);

@@ -25,8 +25,9 @@ class Interrupts {
   Interrupts& operator=(const Interrupts&) = delete;
 
   enum class Policy {
-    kExit,  // the program ends, if need be by force
-    kStop,  // what runs is asked to stop; a second signal ends the program
+    kExit,   // the program ends, if need be by force
+    kStop,   // what runs is asked to stop; a second signal ends the program
+    kDrain,  // the same, also for what asks the program to end
   };
   void set_policy(Policy policy) { policy_.store(policy); }
 
@@ -34,6 +35,8 @@ class Interrupts {
   int exit_code() const { return 128 + signal_.load(); }
   // Readable while raised: for poll() beside standard input.
   int event() const { return event_; }
+  // The program did all that a signal asked for: it ends as one that was done.
+  void fulfilled() { signal_.store(0); }
   // Ctrl-C was dealt with. What asks the program to end stays raised.
   void clear();
 
@@ -56,8 +59,10 @@ class Interrupts {
 // While it lives, an interrupt asks what runs to stop instead of ending the program.
 class StopOnInterrupt {
  public:
-  explicit StopOnInterrupt(Interrupts& interrupts) : interrupts_(interrupts) {
-    interrupts_.set_policy(Interrupts::Policy::kStop);
+  explicit StopOnInterrupt(Interrupts& interrupts,
+                           Interrupts::Policy policy = Interrupts::Policy::kStop)
+      : interrupts_(interrupts) {
+    interrupts_.set_policy(policy);
   }
   ~StopOnInterrupt() { interrupts_.set_policy(Interrupts::Policy::kExit); }
   StopOnInterrupt(const StopOnInterrupt&) = delete;

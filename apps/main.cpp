@@ -28,9 +28,10 @@ struct Verb {
   const char* summary;
 };
 
-constexpr std::array<Verb, 13> kVerbs = {{
+constexpr std::array<Verb, 14> kVerbs = {{
     {"chat", "", verb_chat, "talk with a model in the terminal"},
     {"run", "", verb_run, "one answer on standard output"},
+    {"serve", "", verb_serve, "answer many users at once over HTTP"},
     {"models", "", verb_models, "the models that can be fetched by name"},
     {"pull", "", verb_pull, "fetch a model"},
     {"rm", "", verb_rm, "remove a fetched model"},

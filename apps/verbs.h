@@ -9,6 +9,7 @@ namespace kvikk {
 
 Status verb_chat(Shell& shell, Arguments arguments);
 Status verb_run(Shell& shell, Arguments arguments);
+Status verb_serve(Shell& shell, Arguments arguments);
 Status verb_models(Shell& shell, Arguments arguments);
 Status verb_pull(Shell& shell, Arguments arguments);
 Status verb_rm(Shell& shell, Arguments arguments);

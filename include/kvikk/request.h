@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,8 @@ struct Chunk {
   TokenId token;
   std::string_view text;
   float logprob;  // NaN unless SamplingOptions asks for it
+  // [SamplingOptions::top_logprobs]; gone after the call.
+  std::span<const TokenLogprob> top = {};
 };
 
 struct Timing {
@@ -43,6 +46,7 @@ struct Completion {
   // [tokens][SamplingOptions::top_logprobs], the most likely first; of no token when it is 0.
   std::vector<std::vector<TokenLogprob>> top_logprobs;
   std::string text;  // without the stop string
+  std::string stop;  // the stop string that ended it; empty: none did
   FinishReason reason = FinishReason::kStop;
   std::string error;  // when kFailed
   size_t prompt_tokens = 0;

@@ -81,6 +81,24 @@ void Scheduler::unreserve(const Sequence& sequence) {
     reserved_[g] -= slabs_needed(sequence.tokens_max, g);
 }
 
+double Scheduler::reserved_fraction() const {
+  double most = 0.0;
+  for (size_t g = 0; g < reserved_.size(); ++g) {
+    most =
+        std::max(most, static_cast<double>(reserved_[g]) / static_cast<double>(pool_.capacity(g)));
+  }
+  return most;
+}
+
+size_t Scheduler::leaked_slabs() const {
+  CHECK(idle());
+  size_t leaked = 0;
+  for (size_t g = 0; g < reserved_.size(); ++g) {
+    leaked += pool_.capacity(g) - pool_.free_slabs(g) - prefixes_.slabs(g);
+  }
+  return leaked;
+}
+
 // Moves waiting requests to running in order of arrival; the first that does not fit makes those
 // behind it wait too, so a large one is not overtaken forever.
 void Scheduler::start_waiting() {

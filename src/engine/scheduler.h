@@ -45,6 +45,12 @@ class Scheduler {
   void cancel(RequestId id);
   bool step();
   bool idle() const { return waiting_.empty() && running_.empty(); }
+  size_t running() const { return running_.size(); }
+  size_t waiting() const { return waiting_.size(); }
+  // How much of the cache is set aside for what runs, 0 to 1; at 1 others wait.
+  double reserved_fraction() const;
+  // Slabs that neither a running sequence nor the prefix cache accounts for. Only when idle.
+  size_t leaked_slabs() const;
   const SchedulerStats& stats() const { return stats_; }
   PrefixTree& prefix_tree() { return prefixes_; }
 

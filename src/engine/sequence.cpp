@@ -42,17 +42,18 @@ void Sequence::accept(const SampledToken& sampled) {
   if (request.sampling.top_logprobs > 0) completion.top_logprobs.push_back(sampled.top);
   std::string text;
   if (detokenizer.has_value()) text = stop_matcher.push(detokenizer->push(sampled.token));
-  emit(sampled.token, text, sampled.logprob);
+  emit({sampled.token, text, sampled.logprob, sampled.top});
   if (stop_matcher.stopped()) {
+    completion.stop = stop_matcher.stop();
     end(FinishReason::kStop);
   } else if (tokens.size() >= tokens_max) {
     end(FinishReason::kLength);
   }
 }
 
-void Sequence::emit(TokenId token, std::string_view text, float logprob) {
-  completion.text += text;
-  if (request.on_chunk) request.on_chunk({token, text, logprob});
+void Sequence::emit(const Chunk& chunk) {
+  completion.text += chunk.text;
+  if (request.on_chunk) request.on_chunk(chunk);
 }
 
 void Sequence::end(FinishReason reason, std::string error) {
@@ -61,7 +62,7 @@ void Sequence::end(FinishReason reason, std::string error) {
   if (detokenizer.has_value() && !stop_matcher.stopped()) {
     std::string rest = stop_matcher.push(detokenizer->finish());
     if (!stop_matcher.stopped()) rest += stop_matcher.finish();
-    if (!rest.empty()) emit(tokens.back(), rest, NAN);
+    if (!rest.empty()) emit({tokens.back(), rest, NAN});
   }
   completion.reason = reason;
   completion.error = std::move(error);

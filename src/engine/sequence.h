@@ -45,7 +45,7 @@ struct Sequence {
   void end(FinishReason reason, std::string error = {});
 
  private:
-  void emit(TokenId token, std::string_view text, float logprob);
+  void emit(const Chunk& chunk);
 };
 
 }  // namespace kvikk

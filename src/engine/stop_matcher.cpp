@@ -9,7 +9,12 @@ std::string StopMatcher::push(std::string_view text) {
   if (stops_.empty()) return std::string(text);
   held_ += text;
   size_t earliest = std::string::npos;
-  for (const std::string& stop : stops_) earliest = std::min(earliest, held_.find(stop));
+  for (const std::string& stop : stops_) {
+    const size_t found = held_.find(stop);
+    if (found >= earliest) continue;
+    earliest = found;
+    stop_ = stop;
+  }
   if (earliest != std::string::npos) {
     stopped_ = true;
     std::string certain = held_.substr(0, earliest);

@@ -19,10 +19,13 @@ class StopMatcher {
   std::string finish();
   // A stop string was found; text from it on is dropped.
   bool stopped() const { return stopped_; }
+  // Which one; empty while none was.
+  const std::string& stop() const { return stop_; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
+  std::string stop_;
   bool stopped_ = false;
 };
 

@@ -114,6 +114,12 @@ size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first,
   return blocks;
 }
 
+size_t PrefixTree::slabs(size_t group) const {
+  size_t count = 0;
+  for (const Node* node : ages_) count += node->slabs[group] == kNoSlab ? 0 : 1;
+  return count;
+}
+
 void PrefixTree::remove(Node& leaf) {
   CHECK(leaf.children.empty());
   for (size_t g = 0; g < leaf.slabs.size(); ++g) {

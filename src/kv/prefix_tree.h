@@ -36,6 +36,8 @@ class PrefixTree {
   void make_free(size_t group, size_t count);
 
   size_t blocks() const { return nodes_; }
+  // Slabs of a group that it holds; counts them.
+  size_t slabs(size_t group) const;
   void clear();
 
  private:

@@ -1,0 +1,125 @@
+#pragma once
+// The thread that owns the engine. Other threads hand it requests and hear of what they give; none
+// touches scheduler or cache, so neither needs a lock.
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace kvikk {
+
+// A Chunk that outlives the step it came from.
+struct TokenEvent {
+  TokenId token = 0;
+  std::string text;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+// Hears of the requests of one job, by their index in it. Called where `deliver` runs things.
+class JobListener {
+ public:
+  virtual ~JobListener() = default;
+  virtual void on_token(size_t index, const TokenEvent& event) = 0;
+  // The last word about a request; always comes.
+  virtual void on_done(size_t index, Completion completion) = 0;
+};
+
+struct EngineLoad {
+  size_t running = 0;
+  size_t waiting = 0;
+  double cache_used = 0;     // of the key-value cache, set aside for what runs: 0 to 1
+  size_t cached_blocks = 0;  // of 64 tokens, in the prefix cache
+  size_t leaked_slabs = 0;   // of the cache, at the last time when nothing ran; a bug if not 0
+  SchedulerStats stats;
+};
+
+using JobId = uint64_t;
+
+class EngineThread {
+ public:
+  using Deliver = std::function<void(std::function<void()>)>;
+
+  // `deliver` runs a task on the thread of the listeners. `queue_max`: requests that wait beyond
+  // those that can run. The engine's tokenizer and template must have been made before.
+  EngineThread(Engine& engine, size_t queue_max, Deliver deliver);
+  // Cancels what is left.
+  ~EngineThread();
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  // From any thread. All requests of a job or none: kExhausted when they do not fit into the queue.
+  // Tokens come only when `streams`. The requests have passed Engine::check.
+  Result<JobId> submit(std::vector<Request> requests, std::shared_ptr<JobListener> listener,
+                       bool streams);
+  // From any thread. Ends a job at the next step; unknown ones are over already.
+  void cancel(JobId job);
+  void cancel_all();
+
+  EngineLoad load() const;
+  size_t queue_max() const { return queue_max_; }
+  // Requests that were submitted and are not done. 0: nothing is left to deliver but events that
+  // are on their way.
+  size_t open_requests() const;
+
+ private:
+  struct Job {
+    JobId id = 0;
+    std::vector<Request> requests;
+    std::shared_ptr<JobListener> listener;
+    bool streams = false;
+  };
+  // One thing that a listener is to hear.
+  struct Event {
+    std::shared_ptr<JobListener> listener;
+    size_t index = 0;
+    TokenEvent token;
+    std::unique_ptr<Completion> completion;  // null: a token
+  };
+
+  void run();
+  bool take_work();
+  void start_job(Job job);
+  void request_done(JobId job, const std::shared_ptr<JobListener>& listener, size_t index,
+                    const Completion& completion);
+  void step();
+  void flush();
+  void fail_all(const std::string& why);
+
+  Engine& engine_;
+  const size_t queue_max_;
+  const Deliver deliver_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Job> inbox_;
+  std::vector<JobId> cancels_;
+  bool cancel_all_ = false;
+  bool stop_ = false;
+  bool broken_ = false;
+  JobId last_id_ = 0;
+  size_t open_ = 0;
+  EngineLoad load_;
+
+  // The engine thread's own.
+  struct Running {
+    std::shared_ptr<JobListener> listener;
+    std::vector<RequestId> ids;
+    std::vector<bool> done;
+  };
+  std::map<JobId, Running> running_;
+  std::vector<Event> events_;
+
+  std::thread thread_;  // last: it uses all the others
+};
+
+}  // namespace kvikk
