@@ -75,5 +75,18 @@ using ReadApiRequest = Result<ApiRequest> (*)(const ApiContext& context, const J
 Result<ApiRequest> read_chat_completion(const ApiContext& context, const Json& body,
                                         std::string& field);
 Result<ApiRequest> read_completion(const ApiContext& context, const Json& body, std::string& field);
+Result<ApiRequest> read_response_request(const ApiContext& context, const Json& body,
+                                         std::string& field);
+Result<ApiRequest> read_message_request(const ApiContext& context, const Json& body,
+                                        std::string& field);
+
+// Answers a request that needs no computing. As ReadApiRequest.
+using AnswerQuery = Result<Json> (*)(const ApiContext& context, const Json& body,
+                                     std::string& field);
+
+Result<Json> count_message_tokens(const ApiContext& context, const Json& body, std::string& field);
+Result<Json> tokenize_text(const ApiContext& context, const Json& body, std::string& field);
+Result<Json> detokenize_tokens(const ApiContext& context, const Json& body, std::string& field);
+Result<Json> apply_chat_template(const ApiContext& context, const Json& body, std::string& field);
 
 }  // namespace kvikk

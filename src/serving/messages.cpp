@@ -121,6 +121,15 @@ Result<std::vector<TokenId>> encode_messages(Engine& engine, Json messages, bool
   return tokens;
 }
 
+Result<std::string> render_messages(Engine& engine, Json messages) {
+  TRY_ASSIGN(const Tokenizer* tokenizer, engine.tokenizer());
+  TRY_ASSIGN(const Template* chat_template, engine.chat_template());
+  Json variables = token_variables(*tokenizer);
+  variables["messages"] = std::move(messages);
+  variables["add_generation_prompt"] = true;
+  return chat_template->render(variables);
+}
+
 std::vector<Request> make_choices(const std::vector<TokenId>& prompt, const AnswerFields& answer) {
   std::vector<Request> choices;
   for (int64_t i = 0; i < answer.choices; ++i) {

@@ -24,6 +24,9 @@ Result<Json> read_messages(const Json* list, std::string_view name,
 // The tokens that the model answers. `go_on`: the last message is the beginning of its answer.
 Result<std::vector<TokenId>> encode_messages(Engine& engine, Json messages, bool go_on);
 
+// What the chat template makes of them, up to where the answer begins.
+Result<std::string> render_messages(Engine& engine, Json messages);
+
 // What every API says about how to draw and when to end.
 struct AnswerFields {
   SamplingOptions sampling;

@@ -22,16 +22,25 @@ namespace {
 constexpr size_t kReadingThreads = 2;
 constexpr size_t kReadingTasksMax = 1024;  // requests that wait to be read
 
-// What can be asked for with POST and is computed by the engine.
-struct GenerationRoute {
+// What can be asked for with POST: computed by the engine (`read`), or answered at once (`answer`).
+struct PostRoute {
   const char* path;
   ApiStyle style;
   ReadApiRequest read;
+  AnswerQuery answer;
 };
-constexpr GenerationRoute kGenerations[] = {
-    {"/v1/chat/completions", ApiStyle::kOpenAi, read_chat_completion},
-    {"/v1/completions", ApiStyle::kOpenAi, read_completion},
+constexpr PostRoute kPostRoutes[] = {
+    {"/v1/chat/completions", ApiStyle::kOpenAi, read_chat_completion, nullptr},
+    {"/v1/completions", ApiStyle::kOpenAi, read_completion, nullptr},
+    {"/v1/responses", ApiStyle::kOpenAi, read_response_request, nullptr},
+    {"/v1/messages", ApiStyle::kAnthropic, read_message_request, nullptr},
+    {"/v1/messages/count_tokens", ApiStyle::kAnthropic, nullptr, count_message_tokens},
+    {"/tokenize", ApiStyle::kOpenAi, nullptr, tokenize_text},
+    {"/detokenize", ApiStyle::kOpenAi, nullptr, detokenize_tokens},
+    {"/apply-template", ApiStyle::kOpenAi, nullptr, apply_chat_template},
 };
+
+ApiError too_many_to_read() { return {429, "too many requests wait to be read", "", "queue_full"}; }
 
 std::string hexadecimal(uint64_t value) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -86,11 +95,13 @@ struct Server::Parts {
   void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
   bool admit(const HttpRequest& request, HttpReply& reply);
   void get(const HttpRequest& request, HttpReply& reply);
-  void generate(const GenerationRoute& route, HttpRequest request,
+  void generate(const PostRoute& route, const std::string& id, HttpRequest request,
                 std::shared_ptr<HttpReply> reply);
-  void read(const GenerationRoute& route, const std::string& id, const std::string& body,
-            const std::shared_ptr<Generation>& generation);
-  Status check_model(const Json& body, ApiError& error) const;
+  void answer(const PostRoute& route, const std::string& id, HttpRequest request,
+              std::shared_ptr<HttpReply> reply);
+  using UseBody = std::function<Status(const ApiContext&, const Json&, std::string& field)>;
+  ApiError read_body(const std::string& id, const std::string& body, const UseBody& use) const;
+  bool check_model(const Json& body, ApiError& error) const;
   Json model_json() const;
   Json models_json() const;
   Json loads_json() const;
@@ -99,13 +110,17 @@ struct Server::Parts {
 
 void Server::Parts::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   if (!admit(request, *reply)) return;
-  for (const GenerationRoute& route : kGenerations) {
+  for (const PostRoute& route : kPostRoutes) {
     if (request.path != route.path) continue;
-    if (request.method == "POST") return generate(route, std::move(request), std::move(reply));
-    HttpAnswer answer = error_answer(
+    if (request.method == "POST") {
+      const std::string id = hexadecimal(id_base + requests++);
+      if (route.read == nullptr) return answer(route, id, std::move(request), std::move(reply));
+      return generate(route, id, std::move(request), std::move(reply));
+    }
+    HttpAnswer refusal = error_answer(
         route.style, {405, request.path + " is asked with POST", "", "method_not_allowed"});
-    answer.headers.push_back({"Allow", "POST"});
-    return reply->send(std::move(answer));
+    refusal.headers.push_back({"Allow", "POST"});
+    return reply->send(std::move(refusal));
   }
   get(request, *reply);
 }
@@ -136,35 +151,34 @@ bool Server::Parts::admit(const HttpRequest& request, HttpReply& reply) {
 }
 
 void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
-  HttpAnswer answer;
+  HttpAnswer found;
   const std::string& path = request.path;
   const std::string models = "/v1/models";
   if (path == "/health") {
-    answer.body = "{\"status\":\"ok\"}\n";
+    found.body = "{\"status\":\"ok\"}\n";
   } else if (path == models) {
-    answer.body = json_line(models_json());
+    found.body = json_line(models_json());
   } else if (path == "/metrics") {
-    answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    answer.body = metrics->text(runner->load(), http->connections());
+    found.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    found.body = metrics->text(runner->load(), http->connections());
   } else if (path == "/v1/loads") {
-    answer.body = json_line(loads_json());
+    found.body = json_line(loads_json());
   } else if (path.starts_with(models + "/") && path.substr(models.size() + 1) == setup.model) {
-    answer.body = json_line(model_json());
+    found.body = json_line(model_json());
   } else {
     return reply.send(error_answer(
         style_of(path), {404, "there is no '" + short_text(path) + "'", "", "not_found"}));
   }
   if (request.method != "GET" && request.method != "HEAD") {
-    answer =
+    found =
         error_answer(style_of(path), {405, path + " is asked with GET", "", "method_not_allowed"});
-    answer.headers.push_back({"Allow", "GET, HEAD"});
+    found.headers.push_back({"Allow", "GET, HEAD"});
   }
-  reply.send(std::move(answer));
+  reply.send(std::move(found));
 }
 
-void Server::Parts::generate(const GenerationRoute& route, HttpRequest request,
+void Server::Parts::generate(const PostRoute& route, const std::string& id, HttpRequest request,
                              std::shared_ptr<HttpReply> reply) {
-  const std::string id = hexadecimal(id_base + requests++);
   const auto generation = std::make_shared<Generation>(
       *runner, route.style, std::vector<HttpHeader>{{"X-Request-Id", id}}, std::move(reply),
       Generation::Clock::now(), [this, id, path = request.path](const GenerationReport& report) {
@@ -172,55 +186,72 @@ void Server::Parts::generate(const GenerationRoute& route, HttpRequest request,
         log(id, path, report);
       });
   const bool taken = readers->run([this, &route, id, body = std::move(request.body), generation] {
-    read(route, id, body, generation);
+    auto made = std::make_shared<ApiRequest>();
+    const auto use = [&](const ApiContext& context, const Json& json, std::string& field) {
+      TRY_ASSIGN(*made, route.read(context, json, field));
+      return ok_status();
+    };
+    const ApiError error = read_body(id, body, use);
+    http->post([generation, made, error] {
+      if (error.message.empty()) return generation->start(std::move(*made));
+      generation->fail(error);
+    });
   });
-  if (!taken) generation->fail({429, "too many requests wait to be read", "", "queue_full"});
+  if (!taken) generation->fail(too_many_to_read());
 }
 
-// On a reading thread.
-void Server::Parts::read(const GenerationRoute& route, const std::string& id,
-                         const std::string& body, const std::shared_ptr<Generation>& generation) {
+void Server::Parts::answer(const PostRoute& route, const std::string& id, HttpRequest request,
+                           std::shared_ptr<HttpReply> reply) {
+  const bool taken = readers->run([this, &route, id, body = std::move(request.body), reply] {
+    HttpAnswer answer;
+    const auto use = [&](const ApiContext& context, const Json& json, std::string& field) {
+      TRY_ASSIGN(const Json found, route.answer(context, json, field));
+      answer.body = json_line(found);
+      return ok_status();
+    };
+    const ApiError error = read_body(id, body, use);
+    if (!error.message.empty()) answer = error_answer(route.style, error);
+    http->post([reply, answer] { reply->send(answer); });
+  });
+  if (!taken) reply->send(error_answer(route.style, too_many_to_read()));
+}
+
+// On a reading thread: hands the body to `use`. The error; none where its message is empty.
+ApiError Server::Parts::read_body(const std::string& id, const std::string& body,
+                                  const UseBody& use) const {
   ApiError error;
-  auto request = std::make_shared<ApiRequest>();
   try {
     const auto json = parse_json_object(body, "the body");
-    const Status model = json.ok() ? check_model(*json, error) : json.status();
-    if (model.ok()) {
-      std::string field;
-      const ApiContext context{engine, setup.sampling, setup.model, id, seconds_since_1970()};
-      auto made = route.read(context, *json, field);
-      if (made.ok()) {
-        *request = std::move(*made);
-        return http->post([generation, request] { generation->start(std::move(*request)); });
-      }
-      error = error_of(made.status(), field);
-    } else if (error.message.empty()) {
-      error = error_of(model, "");
-    }
+    if (!json.ok()) return error_of(json.status(), "");
+    if (!check_model(*json, error)) return error;
+    std::string field;
+    const ApiContext context{engine, setup.sampling, setup.model, id, seconds_since_1970()};
+    const Status status = use(context, *json, field);
+    if (!status.ok()) error = error_of(status, field);
   } catch (const std::bad_alloc&) {
     error = {503, "out of memory", "", "out_of_memory"};
   } catch (const std::exception& unexpected) {
     error = {500, unexpected.what(), "", "internal_error"};
   }
-  http->post([generation, error] { generation->fail(error); });
+  return error;
 }
 
-Status Server::Parts::check_model(const Json& body, ApiError& error) const {
+bool Server::Parts::check_model(const Json& body, ApiError& error) const {
   const auto found = body.find("model");
-  if (found == body.end() || found->is_null()) return ok_status();  // there is only one
+  if (found == body.end() || found->is_null()) return true;  // there is only one
   if (!found->is_string()) {
     error = {400, "'model' must be a text", "model", ""};
-    return invalid_argument(error.message);
+    return false;
   }
   const auto& name = found->get_ref<const std::string&>();
   const auto& alias = setup.options.alias;
   if (name == setup.model || name == setup.path ||
       std::find(alias.begin(), alias.end(), name) != alias.end()) {
-    return ok_status();
+    return true;
   }
   error = {404, "there is no model '" + short_text(name) + "' here; there is '" + setup.model + "'",
            "model", "model_not_found"};
-  return invalid_argument(error.message);
+  return false;
 }
 
 Json Server::Parts::model_json() const {

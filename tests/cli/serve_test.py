@@ -254,6 +254,82 @@ class Apis(ServeTest):
             self.metric(name)
 
 
+class OtherApis(ServeTest):
+    def test_messages(self):
+        body = {"max_tokens": 12, "temperature": 0,
+                "messages": [{"role": "user", "content": "Hello"}]}
+        answer = self.post("/v1/messages", body)
+        self.assertEqual(answer["content"][0]["text"],
+                         self.post(CHAT, chat())["choices"][0]["message"]["content"])
+        self.assertEqual(set(answer["usage"]), {"input_tokens", "cache_creation_input_tokens",
+                                                "cache_read_input_tokens", "output_tokens"})
+        events = [json.loads(e) for e in self.stream("/v1/messages", body)]
+        kinds = [e["type"] for e in events]
+        self.assertEqual(kinds[:2], ["message_start", "content_block_start"])
+        self.assertEqual(kinds[-3:], ["content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual("".join(e["delta"]["text"] for e in events[2:-3]),
+                         answer["content"][0]["text"])
+        self.assertEqual(events[-2]["delta"]["stop_reason"], answer["stop_reason"])
+
+    def test_messages_are_strict(self):
+        message = {"role": "user", "content": "x"}
+        for body in ({"messages": [message]}, {"messages": [], "max_tokens": 1},
+                     {"messages": [message], "max_tokens": 0},
+                     {"messages": [{"role": "system", "content": "x"}], "max_tokens": 1},
+                     {"messages": [message], "max_tokens": 1, "tools": [{}]},
+                     {"messages": [message], "max_tokens": 1, "thinking": {"type": "enabled"}},
+                     {"messages": [message], "max_tokens": 1, "logprobs": True},
+                     {"messages": [message], "max_tokens": 1, "system": [{"type": "image"}]},
+                     {"messages": [message], "max_tokens": 1, "stop_sequences": [1]}):
+            status, answer, _ = self.call("POST", "/v1/messages", body)
+            self.assertEqual(status, 400, body)
+            self.assertEqual(answer["type"], "error")
+            self.assertEqual(answer["error"]["type"], "invalid_request_error")
+        self.post("/v1/messages", {"messages": [message], "max_tokens": 1, "tools": [],
+                                   "thinking": {"type": "disabled"}, "metadata": {"user_id": "x"},
+                                   "system": [{"type": "text", "text": "a",
+                                               "cache_control": {"type": "ephemeral"}}]})
+
+    def test_count_tokens(self):
+        counted = self.post("/v1/messages/count_tokens", {"messages": [{"role": "user",
+                                                                        "content": "Hello"}]})
+        self.assertEqual(counted["input_tokens"],
+                         self.post(CHAT, chat())["usage"]["prompt_tokens"])
+
+    def test_responses(self):
+        body = {"input": "Hello", "max_output_tokens": 12, "temperature": 0}
+        answer = self.post("/v1/responses", body)
+        text = answer["output"][0]["content"][0]["text"]
+        self.assertEqual(text, self.post(CHAT, chat())["choices"][0]["message"]["content"])
+        events = [json.loads(e) for e in self.stream("/v1/responses", body)]
+        self.assertEqual([e["sequence_number"] for e in events], list(range(len(events))))
+        self.assertEqual("".join(e["delta"] for e in events
+                                 if e["type"] == "response.output_text.delta"), text)
+        self.assertEqual(events[-1]["response"]["output"][0]["content"][0]["text"], text)
+        for wrong in ({}, {"input": []}, {"input": 5}, {"input": "x", "store": 1, "x": 1},
+                      {"input": "x", "tools": [{}]}, {"input": "x", "max_output_tokens": 0},
+                      {"input": "x", "previous_response_id": "y"},
+                      {"input": "x", "text": {"format": {"type": "json_object"}}}):
+            self.assertEqual(self.call("POST", "/v1/responses", wrong)[0], 400, wrong)
+
+    def test_tokens_and_templates(self):
+        self.assertEqual(self.post("/tokenize", {"content": "abc"})["tokens"], [97, 98, 99])
+        self.assertEqual(self.post("/tokenize", {"content": "<|im_end|>"})["count"], 10)
+        self.assertEqual(self.post("/tokenize", {"content": "<|im_end|>",
+                                                 "parse_special": True})["tokens"], [258])
+        self.assertEqual(self.post("/detokenize", {"tokens": [97, 98]})["content"], "ab")
+        messages = [{"role": "user", "content": "Hello"}]
+        prompt = self.post("/apply-template", {"messages": messages})["prompt"]
+        self.assertEqual(prompt, "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n")
+        whole = self.post("/tokenize", {"messages": messages})
+        self.assertEqual(whole["tokens"], self.post("/tokenize", {"content": prompt,
+                                                                  "parse_special": True})["tokens"])
+        for path, body in (("/tokenize", {}), ("/tokenize", {"content": 5}), ("/detokenize", {}),
+                           ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": [999]}),
+                           ("/apply-template", {}), ("/tokenize", {"content": "x", "y": 1})):
+            self.assertEqual(self.call("POST", path, body)[0], 400, (path, body))
+
+
 class Refusals(ServeTest):
     def refused(self, body, field, *words, path=CHAT):
         status, answer, _ = self.call("POST", path, body)
