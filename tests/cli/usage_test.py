@@ -41,7 +41,7 @@ class Usage(ProgramTest):
         self.assert_failed(self.kvikk("tokenise"), 2, "did you mean 'tokenize'?")
         self.assert_failed(self.kvikk("eval"), 2, "logits, batch, ppl, kl")
         self.assert_failed(self.kvikk("eval", "frob"), 2, "'frob'")
-        self.assert_failed(self.kvikk("serve"), 2, "no verb 'serve'")
+        self.assert_failed(self.kvikk("serv"), 2, "no verb 'serv'", "did you mean 'serve'?")
         self.assert_failed(self.kvikk("eval", "btach"), 2, "did you mean 'batch'?")
         self.assertNotIn("did you mean", self.kvikk("", "x").error)
         self.assertLess(len(self.kvikk("x" * 10000).error), 400)
