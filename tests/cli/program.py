@@ -15,8 +15,8 @@ from tiny_model import tiny_model  # noqa: E402
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODELS = os.path.join(ROOT, "tests", "data", "models")
 PROGRAM = os.environ.get("KVIKK_PROGRAM", os.path.join(ROOT, "build", "kvikk"))
-# Ctrl-C must be heard within 100 ms; a machine that runs other tests beside gets more.
-INTERRUPT_SECONDS = 1.0
+# Ctrl-C must be heard within 100 ms; a machine that does much else beside the tests gets more.
+INTERRUPT_SECONDS = 4.0
 # The tiny model never ends an answer when neither of its end tokens can be drawn.
 END_TOKENS_BANNED = {"256": -1000, "258": -1000}
 ENDLESS = [word for token, bias in END_TOKENS_BANNED.items()

@@ -290,7 +290,7 @@ class Launcher(unittest.TestCase):
         start = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
-        self.assertLess(time.monotonic() - start, 2)
+        self.assertLess(time.monotonic() - start, 15)  # the build would take 30
         self.assertEqual((process.returncode, out), (130, ""))
         self.assertIn("stopped", err)
         os.remove(slow)

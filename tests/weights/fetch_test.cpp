@@ -322,7 +322,7 @@ TEST_F(FetchTest, CancelEndsTheDownloaderAtOnceAndTheNextGoesOn) {
   const auto start = steady_clock::now();
   stop = true;
   fetching.join();
-  EXPECT_LT(steady_clock::now() - start, milliseconds(500));
+  EXPECT_LT(steady_clock::now() - start, milliseconds(5000));  // some 50 on an idle machine
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_NE(status.message().find("goes on from here"), std::string::npos);
   EXPECT_FALSE(is_alive(shell)) << "collected, not a zombie";
