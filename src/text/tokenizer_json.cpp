@@ -58,9 +58,7 @@ class JsonTokenizer {
     return read_json_object(name_of(file), text);
   }
   JsonPlace config() const { return {config_, name_of("tokenizer_config.json")}; }
-  JsonPlace special_map() const {
-    return {special_map_, name_of("special_tokens_map.json")};
-  }
+  JsonPlace special_map() const { return {special_map_, name_of("special_tokens_map.json")}; }
 
   Status read_pipeline(const JsonPlace& top) {
     TRY(read_normalizer(top, &pipeline_.normalizer));

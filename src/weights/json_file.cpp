@@ -32,7 +32,8 @@ class Watch {
 
   Status status(const std::string& path) const {
     if (too_deep_) {
-      return exhausted(path + ": nests deeper than " + std::to_string(kModelJsonDepthMax) + " levels");
+      return exhausted(path + ": nests deeper than " + std::to_string(kModelJsonDepthMax) +
+                       " levels");
     }
     if (!duplicate_.empty()) {
       return damaged(path + ": key " + duplicate_ + " is there twice; each key may occur once");
