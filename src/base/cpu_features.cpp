@@ -1,9 +1,13 @@
 #include "base/cpu_features.h"
 
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cstdint>
 #endif
@@ -69,5 +73,35 @@ CpuFeatures detect_cpu_features() {
 CpuFeatures detect_cpu_features() { return {}; }
 
 #endif
+
+Result<CpuFeatures> choose_features(const std::string& level) {
+  const CpuFeatures here = detect_cpu_features();
+  struct Level {
+    const char* name;
+    CpuFeatures features;
+    bool present;
+  };
+  const Level levels[] = {
+      {"scalar", {false, false, false}, true},
+      {"avx2", {true, false, false}, here.avx2},
+      {"avx512", {true, true, false}, here.avx512_vnni},
+      {"amx", {true, true, true}, here.amx},
+  };
+  if (level.empty()) return here;
+  std::string usable;
+  for (const Level& candidate : levels) {
+    if (candidate.present && level == candidate.name) return candidate.features;
+    if (candidate.present) usable += (usable.empty() ? "" : ", ") + std::string(candidate.name);
+  }
+  return invalid_argument("cpu_level '" + level + "' is not available here; this machine has " +
+                          usable);
+}
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+}
 
 }  // namespace kvikk

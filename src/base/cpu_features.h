@@ -3,6 +3,10 @@
 // CPUID bit alone is not enough, a kernel that does not save the wide registers corrupts them
 // silently.
 
+#include <string>
+
+#include "base/status.h"
+
 namespace kvikk {
 
 struct CpuFeatures {
@@ -12,5 +16,12 @@ struct CpuFeatures {
 };
 
 CpuFeatures detect_cpu_features();
+
+// What a user forces by name ("scalar", "avx2", "avx512", "amx"); empty: all that is here. Errors:
+// kInvalidArgument when this machine lacks it, or nobody knows it.
+Result<CpuFeatures> choose_features(const std::string& level);
+
+// One for each core that this process may use.
+int available_cores();
 
 }  // namespace kvikk

@@ -1,8 +1,5 @@
 #include "engine/engine.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -21,14 +18,6 @@ namespace kvikk {
 
 namespace {
 
-// One for each core that this process may use.
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
 // Bytes that can be used without swapping; 0 when the system does not say.
 size_t available_memory_bytes() {
   std::ifstream file("/proc/meminfo");
@@ -39,29 +28,6 @@ size_t available_memory_bytes() {
     file.ignore(64, '\n');
   }
   return 0;
-}
-
-Result<CpuFeatures> choose_features(const std::string& level) {
-  const CpuFeatures here = detect_cpu_features();
-  struct Level {
-    const char* name;
-    CpuFeatures features;
-    bool present;
-  };
-  const Level levels[] = {
-      {"scalar", {false, false, false}, true},
-      {"avx2", {true, false, false}, here.avx2},
-      {"avx512", {true, true, false}, here.avx512_vnni},
-      {"amx", {true, true, true}, here.amx},
-  };
-  if (level.empty()) return here;
-  std::string usable;
-  for (const Level& candidate : levels) {
-    if (candidate.present && level == candidate.name) return candidate.features;
-    if (candidate.present) usable += (usable.empty() ? "" : ", ") + std::string(candidate.name);
-  }
-  return invalid_argument("cpu_level '" + level + "' is not available here; this machine has " +
-                          usable);
 }
 
 // Models whose weights are smaller are measured at each start: it takes no time.
