@@ -28,7 +28,7 @@ struct Verb {
   const char* summary;
 };
 
-constexpr std::array<Verb, 14> kVerbs = {{
+constexpr std::array<Verb, 19> kVerbs = {{
     {"chat", "", verb_chat, "talk with a model in the terminal"},
     {"run", "", verb_run, "one answer on standard output"},
     {"serve", "", verb_serve, "answer many users at once over HTTP"},
@@ -43,6 +43,11 @@ constexpr std::array<Verb, 14> kVerbs = {{
     {"eval", "kl", verb_eval_kl, "distance between two ways of running a model"},
     {"tokenize", "", verb_tokenize, "text to tokens and back"},
     {"template", "", verb_template, "a conversation as the model sees it"},
+    {"search", "build", verb_search_build, "an index of vectors"},
+    {"search", "add", verb_search_add, "change an index"},
+    {"search", "query", verb_search_query, "find the nearest vectors"},
+    {"search", "info", verb_search_info, "what an index holds"},
+    {"search", "bench", verb_search_bench, "measure an index"},
 }};
 
 constexpr char kVersion[] = "kvikk " KVIKK_VERSION " (" KVIKK_COMMIT ")\n";
@@ -146,7 +151,7 @@ Status run_program(Shell& shell, Arguments arguments) {
   }
   if (first == "--version" || first == "-V") return shell.print(kVersion);
   if (first == "--help-markdown") return print_markdown(shell);
-  if (first == "eval" && arguments.size() > 1 && is_help(arguments[1])) {
+  if ((first == "eval" || first == "search") && arguments.size() > 1 && is_help(arguments[1])) {
     return shell.print(overview(first));
   }
   TRY_ASSIGN(const auto verb, find_verb(arguments));

@@ -20,6 +20,11 @@ Status verb_eval_batch(Shell& shell, Arguments arguments);
 Status verb_eval_ppl(Shell& shell, Arguments arguments);
 Status verb_eval_kl(Shell& shell, Arguments arguments);
 Status verb_tokenize(Shell& shell, Arguments arguments);
+Status verb_search_build(Shell& shell, Arguments arguments);
+Status verb_search_add(Shell& shell, Arguments arguments);
+Status verb_search_query(Shell& shell, Arguments arguments);
+Status verb_search_info(Shell& shell, Arguments arguments);
+Status verb_search_bench(Shell& shell, Arguments arguments);
 Status verb_template(Shell& shell, Arguments arguments);
 
 }  // namespace kvikk

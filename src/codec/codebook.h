@@ -10,7 +10,7 @@
 
 namespace kvikk {
 
-inline constexpr size_t kCodebookBitsMax = 4;  // of a table; 8 bits are even steps
+inline constexpr size_t kCodebookBitsMax = 6;  // of a table; 8 bits are even steps
 
 struct Codebook {
   size_t bits = 0;

@@ -9,6 +9,7 @@ void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
 void fill_rows(Kernels& kernels);
 void fill_peak(Kernels& kernels);
+void fill_search(Kernels& kernels);  // avx2_search.cpp
 
 void fill(Kernels& kernels) {
   kernels.level = "avx2";
@@ -16,6 +17,7 @@ void fill(Kernels& kernels) {
   fill_attend(kernels);
   fill_rows(kernels);
   fill_peak(kernels);
+  fill_search(kernels);
 }
 
 }  // namespace kvikk::avx2

@@ -12,6 +12,7 @@ void fill_coded(Kernels& kernels);         // avx512_coded.cpp
 void fill_coded_attend(Kernels& kernels);  // avx512_coded_attend.cpp
 void fill_rows(Kernels& kernels);
 void fill_peak(Kernels& kernels);
+void fill_search(Kernels& kernels);  // avx512_search.cpp
 
 void fill(Kernels& kernels) {
   kernels.level = "avx512";
@@ -21,6 +22,7 @@ void fill(Kernels& kernels) {
   fill_coded_attend(kernels);
   fill_rows(kernels);
   fill_peak(kernels);
+  fill_search(kernels);
 }
 
 }  // namespace kvikk::avx512

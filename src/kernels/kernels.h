@@ -109,6 +109,10 @@ inline constexpr size_t attend_scratch_bytes(size_t rows, size_t dim) {
 
 struct CodedLayout;  // coded_page.h
 struct CodedAttendArgs;
+struct SearchScanArgs;  // search.h
+struct SearchSelectArgs;
+struct SearchProductArgs;
+struct SearchCodesArgs;
 
 struct Kernels {
   const char* level = "";
@@ -143,6 +147,12 @@ struct Kernels {
   void (*decode_values)(const uint8_t* part, const CodedLayout& layout, float* out) = nullptr;
   // Null where a level has none that is faster than decode_* and attend: the only such entry.
   void (*attend_coded)(const CodedAttendArgs& args) = nullptr;
+
+  // Vector search: what they compute is defined in search.h, to the bit.
+  void (*search_scan)(const SearchScanArgs& args) = nullptr;
+  void (*search_select)(const SearchSelectArgs& args) = nullptr;
+  void (*search_product)(const SearchProductArgs& args) = nullptr;
+  void (*search_codes)(const SearchCodesArgs& args) = nullptr;
 
   // The machine's limits, for benchmarks: `iterations` times as many independent multiply-adds as
   // the units can hold, on registers alone. Return the operations done, two for a multiply-add.

@@ -14,6 +14,7 @@ void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
 void fill_coded(Kernels& kernels);  // scalar_coded.cpp
 void fill_peak(Kernels& kernels);
+void fill_search(Kernels& kernels);  // scalar_search.cpp
 
 namespace {
 
@@ -108,6 +109,7 @@ void fill(Kernels& kernels) {
   fill_attend(kernels);
   fill_coded(kernels);
   fill_peak(kernels);
+  fill_search(kernels);
 }
 
 }  // namespace kvikk::scalar

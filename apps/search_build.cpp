@@ -1,0 +1,256 @@
+// kvikk search build and add: vectors from a file into an index.
+
+#include <chrono>
+#include <optional>
+
+#include "json_text.h"
+#include "numbers.h"
+#include "progress.h"
+#include "search/fit.h"
+#include "search/vector_file.h"
+#include "search_options.h"
+#include "verbs.h"
+
+namespace kvikk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+// Rows that are read and added at a time: a chunk of the index.
+constexpr size_t kAddRows = 4096;
+
+struct SourceOptions {
+  std::string vectors;
+  std::string ids;
+  std::string attributes;
+
+  template <class V>
+  void visit(V&& v) {
+    v(vectors, "vectors", 1, kPathBytesMax, "file of vectors: .npy of float32 or float16");
+    v(ids, "ids", 1, kPathBytesMax, ".npy of int64, one a vector; default the row numbers");
+    v(attributes, "attributes", 1, kPathBytesMax, ".npy of integers [rows, 1 to 4], for filters");
+  }
+};
+
+struct BuildOptions {
+  std::string out;
+  int32_t bits = 4;
+  std::string metric = "ip";
+  bool fit = false;
+  std::string keep = "none";
+  bool json = false;
+
+  template <class V>
+  void visit(V&& v) {
+    v(out, "out", 1, kPathBytesMax, "the index to write; what is there is replaced");
+    v(bits, "bits", 1, 8, "bits a dimension: 1, 2, 3, 4 or 8");
+    v(metric, "metric", 1, 8, "ip (inner product), cos (cosine) or l2 (squared distance)");
+    v(fit, "fit", false, true, "fit the codes to a sample: better at the same size");
+    v(keep, "keep", 1, 8, "also keep the vectors, for --rerank: none, int8 or f16");
+    v(json, "json", false, true, "print figures as JSON");
+  }
+};
+
+struct AddOptions {
+  std::string index;
+  std::string remove;
+  bool compact = false;
+  bool json = false;
+
+  template <class V>
+  void visit(V&& v) {
+    v(index, "index", 1, kPathBytesMax, "the index to change");
+    v(remove, "remove", 1, kPathBytesMax, ".npy of int64: ids to take out first");
+    v(compact, "compact", false, true, "give back the room of what was taken out");
+    v(json, "json", false, true, "print figures as JSON");
+  }
+};
+
+Result<IndexOptions> index_options(const BuildOptions& options) {
+  IndexOptions out;
+  out.bits = options.bits;
+  if (options.metric == "ip") {
+    out.metric = Metric::kInnerProduct;
+  } else if (options.metric == "cos") {
+    out.metric = Metric::kCosine;
+  } else if (options.metric == "l2") {
+    out.metric = Metric::kL2;
+  } else {
+    return invalid_argument("--metric is '" + short_text(options.metric) +
+                            "'; it must be ip, cos or l2");
+  }
+  if (options.keep == "f16") {
+    out.kept = KeptVectors::kHalf;
+  } else if (options.keep == "int8") {
+    out.kept = KeptVectors::kInt8;
+  } else if (options.keep != "none") {
+    return invalid_argument("--keep is '" + short_text(options.keep) +
+                            "'; it must be none, int8 or f16");
+  }
+  return out;
+}
+
+// What goes into an index, rows at a time.
+struct Source {
+  VectorFile vectors;
+  std::vector<int64_t> ids;         // empty: row numbers
+  std::vector<int64_t> attributes;  // [rows, attribute_count]
+  size_t attribute_count = 0;
+};
+
+Result<Source> open_source(const SourceOptions& options) {
+  Source source;
+  TRY_ASSIGN(source.vectors, VectorFile::open(options.vectors));
+  const size_t rows = source.vectors.rows();
+  if (!options.ids.empty()) {
+    TRY_ASSIGN(source.ids, read_integers(options.ids, rows, 1));
+  }
+  if (!options.attributes.empty()) {
+    TRY_ASSIGN(source.attribute_count, integer_columns(options.attributes));
+    TRY_ASSIGN(source.attributes, read_integers(options.attributes, rows, source.attribute_count));
+  }
+  return source;
+}
+
+Status fit(VectorIndex& index, const Source& source) {
+  const size_t d = source.vectors.dimensions();
+  std::vector<float> sample;
+  for (const size_t row : sample_rows(source.vectors.rows(), kFitVectorsMax)) {
+    sample.resize(sample.size() + d);
+    source.vectors.read(row, 1, sample.data() + sample.size() - d);
+  }
+  return index.fit(sample);
+}
+
+Status add_all(Shell& shell, VectorIndex& index, const Source& source) {
+  const size_t rows = source.vectors.rows();
+  const size_t d = source.vectors.dimensions();
+  Progress progress(shell, "adding", false);
+  std::vector<float> vectors(std::min(rows, kAddRows) * d);
+  for (size_t first = 0; first < rows; first += kAddRows) {
+    TRY(shell.go_on());
+    const size_t count = std::min(kAddRows, rows - first);
+    source.vectors.read(first, count, vectors.data());
+    std::vector<int64_t> ids;
+    for (size_t i = first; i < first + count; ++i) {
+      ids.push_back(source.ids.empty() ? static_cast<int64_t>(i) : source.ids[i]);
+    }
+    const size_t a = source.attribute_count;
+    const std::span<const int64_t> attributes(source.attributes);
+    const Status added =
+        index.add({vectors.data(), count * d}, ids, attributes.subspan(first * a, count * a));
+    if (!added.ok()) {
+      return Status(added.code(), "rows " + std::to_string(first) + " to " +
+                                      std::to_string(first + count - 1) + ", counted from " +
+                                      std::to_string(first) + ": " + added.message());
+    }
+    progress.show(first + count, rows);
+  }
+  return ok_status();
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Status report(Shell& shell, const VectorIndex& index, const std::string& path, double seconds,
+              bool json) {
+  const IndexInfo info = index.info();
+  if (json) {
+    return shell.print(json_line(Json{{"index", path},
+                                      {"vectors", info.vectors},
+                                      {"dimensions", info.options.dimensions},
+                                      {"fitted", info.fitted},
+                                      {"code_bytes_per_vector", info.code_bytes},
+                                      {"bytes_per_vector", info.bytes_per_vector},
+                                      {"kept_bytes_per_vector", info.kept_bytes},
+                                      {"build_seconds", seconds}}));
+  }
+  return shell.print(path + ": " + count_text(info.vectors) + " vectors of " +
+                     std::to_string(info.options.dimensions) + " dimensions, " +
+                     number_text(info.code_bytes) + " bytes of codes each, in " +
+                     seconds_text(seconds) + "\n");
+}
+
+}  // namespace
+
+Status verb_search_build(Shell& shell, Arguments arguments) {
+  SourceOptions source_options;
+  BuildOptions options;
+  SearchRuntimeOptions runtime;
+  Command command(
+      {"search build",
+       "",
+       "Makes an index of vectors: a few bits a dimension, searched as they are.",
+       {"kvikk search build --vectors base.npy --out base.kvx",
+        "kvikk search build --vectors base.npy --out base.kvx --bits 2 --fit --keep f16 "
+        "--metric cos"}});
+  command.add(source_options);
+  command.add(options);
+  command.add(runtime);
+  TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
+  if (!wanted) return ok_status();
+  TRY(require(command, {"vectors", "out"}));
+  TRY_ASSIGN(IndexOptions made, index_options(options));
+  TRY_ASSIGN(const Source source, open_source(source_options));
+  if (is_same_file(options.out, source_options.vectors)) {
+    return invalid_argument("--out is the file of vectors, which it would replace");
+  }
+  const auto start = Clock::now();
+  made.dimensions = source.vectors.dimensions();
+  made.attributes = source.attribute_count;
+  TRY_ASSIGN(const std::unique_ptr<VectorIndex> index,
+             VectorIndex::create(made, runtime.runtime()));
+  if (options.fit) TRY(fit(*index, source));
+  TRY(add_all(shell, *index, source));
+  const double seconds = seconds_since(start);
+  TRY(index->save(options.out));
+  return report(shell, *index, options.out, seconds, options.json);
+}
+
+Status verb_search_add(Shell& shell, Arguments arguments) {
+  SourceOptions source_options;
+  AddOptions options;
+  SearchRuntimeOptions runtime;
+  Command command(
+      {"search add",
+       "",
+       "Adds vectors to an index, replaces those whose ids are there, takes others out. "
+       "A crash\nat any moment leaves the index as it was or as it should be.",
+       {"kvikk search add --index base.kvx --vectors more.npy --ids more-ids.npy",
+        "kvikk search add --index base.kvx --remove old-ids.npy"}});
+  command.add(source_options);
+  command.add(options);
+  command.add(runtime);
+  TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
+  if (!wanted) return ok_status();
+  TRY(require(command, {"index"}));
+  if (command.given("vectors") != command.given("ids")) {
+    return invalid_argument("--vectors and --ids go together: row numbers are taken already");
+  }
+  const auto start = Clock::now();
+  TRY_ASSIGN(const std::unique_ptr<VectorIndex> index,
+             VectorIndex::open(options.index, runtime.runtime()));
+  if (command.given("remove")) {
+    TRY_ASSIGN(const size_t rows, integer_rows(options.remove));
+    TRY_ASSIGN(const std::vector<int64_t> ids, read_integers(options.remove, rows, 1));
+    TRY_ASSIGN(const size_t removed, index->remove(ids));
+    shell.note(count_text(removed) + " of " + count_text(ids.size()) + " were there");
+  }
+  if (command.given("vectors")) {
+    TRY_ASSIGN(const Source source, open_source(source_options));
+    const size_t d = index->info().options.dimensions;
+    if (source.vectors.dimensions() != d) {
+      return invalid_argument(source_options.vectors + ": its vectors have " +
+                              std::to_string(source.vectors.dimensions()) +
+                              " dimensions, those of the index " + std::to_string(d));
+    }
+    TRY(add_all(shell, *index, source));
+  }
+  if (options.compact) TRY(index->compact());
+  TRY(index->save(options.index));
+  return report(shell, *index, options.index, seconds_since(start), options.json);
+}
+
+}  // namespace kvikk
