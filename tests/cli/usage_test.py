@@ -6,7 +6,8 @@ import unittest
 from program import ROOT, ProgramTest
 
 VERBS = ["chat", "run", "models", "pull", "rm", "inspect", "bench", "eval logits", "eval batch",
-         "eval ppl", "eval kl", "tokenize", "template"]
+         "eval ppl", "eval kl", "tokenize", "template", "search build", "search add",
+         "search query", "search info", "search bench"]
 
 
 class Usage(ProgramTest):
