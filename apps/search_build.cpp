@@ -3,12 +3,12 @@
 #include <chrono>
 #include <optional>
 
-#include "json_text.h"
-#include "numbers.h"
 #include "progress.h"
 #include "search/fit.h"
 #include "search/vector_file.h"
 #include "search_options.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "verbs.h"
 
 namespace kvikk {

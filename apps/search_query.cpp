@@ -6,10 +6,10 @@
 #include <functional>
 #include <optional>
 
-#include "json_text.h"
-#include "numbers.h"
 #include "search/vector_file.h"
 #include "search_options.h"
+#include "text/json_text.h"
+#include "text/numbers.h"
 #include "verbs.h"
 
 namespace kvikk {
@@ -37,7 +37,7 @@ struct FindOptions {
     v(k, "k", 1, kMost, "how many are found for each query");
     v(rerank, "rerank", 0, kMost, "score the best N again with the kept vectors; 0 = off");
     v(staged, "staged", false, true, "a first pass over the top two bits of each code");
-    v(candidates, "candidates", 0, kMost, "of the first pass; 0 = 40, at least 4 k");
+    v(candidates, "candidates", 0, kMost, "of the first pass; 0 = 64, at least 6 k");
   }
   SearchOptions search() const {
     SearchOptions out;

@@ -77,7 +77,7 @@ case $name in
     ;;
   tsan)
     layers=()
-    for layer in base tensor kv engine serving; do
+    for layer in base tensor kv search engine serving; do
       if compgen -G "tests/$layer/*.cpp" >/dev/null; then layers+=("$layer"); fi
     done
     cmake --build "$build" --target "${layers[@]/#/test_}"

@@ -73,8 +73,8 @@ struct SearchOptions {
   size_t k = 10;
   // > 0: this many candidates (at least k) by codes get exact scores from the kept vectors.
   size_t rerank = 0;
-  // A first pass over the top two bits of each code, then whole codes for `candidates` (0: 40, at
-  // least 4 k). Reads about half of a 4-bit code.
+  // A first pass over the top two bits of each code, then whole codes for `candidates` (0: 64, at
+  // least 6 k). Reads about half of a 4-bit code.
   bool staged = false;
   size_t candidates = 0;
   const IndexFilter* filter = nullptr;

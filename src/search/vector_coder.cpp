@@ -11,7 +11,9 @@ namespace kvikk {
 
 namespace {
 
-constexpr uint64_t kRotationSeed = 7;
+// Another seed is another rotation: recall 10@10 of 2-bit codes is .783 +- .004 over 32 seeds on
+// the vectors of docs/search.md. Files keep theirs.
+constexpr uint64_t kRotationSeed = 11;
 constexpr size_t kEightBits = 8;
 // Groups whose sigma is within this factor share the steps of a query's codes.
 constexpr double kClassRatio = 0.5;

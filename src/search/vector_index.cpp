@@ -12,8 +12,8 @@ namespace kvikk {
 
 namespace {
 
-constexpr size_t kCandidatesDefault = 40;  // of a staged search
-constexpr size_t kCandidatesPerNeighbor = 4;
+constexpr size_t kCandidatesDefault = 64;  // of a staged search
+constexpr size_t kCandidatesPerNeighbor = 6;
 // Candidates that the queries of a batch may collect together.
 constexpr size_t kBatchCandidatesMax = size_t{1} << 22;
 
@@ -117,9 +117,14 @@ Result<std::vector<std::vector<Candidate>>> VectorIndexImpl::search_batch(
     TRY_ASSIGN(found, scan_all(task, top, candidates, lowest));
     TRY_ASSIGN(const CodedQueries whole,
                coder.code_queries(kernels_, batch.queries.data(), batch.count, false));
-    for (size_t q = 0; q < batch.count; ++q) {
+    const auto score = [&](size_t q, int) {
       rescore(task, whole, q, found[q]);
       std::sort(found[q].begin(), found[q].end(), is_better);
+    };
+    if (task.pool != nullptr) {
+      task.pool->parallel_for(batch.count, score);
+    } else {
+      for (size_t q = 0; q < batch.count; ++q) score(q, 0);
     }
   } else {
     TRY_ASSIGN(const CodedQueries whole,

@@ -197,7 +197,8 @@ class Search(ProgramTest):
             self.assert_failed(self.kvikk("search", *words), 2, say)
         base = self.save("base.npy", "<f4", self.base)
         for more, say in ((("--bits", 5), "bits are 1, 2, 3, 4 or 8"),
-                          (("--metric", "dot"), "ip, cos or l2"), (("--keep", "f64"), "int8 or f16"),
+                          (("--metric", "dot"), "ip, cos or l2"),
+                          (("--keep", "f64"), "int8 or f16"),
                           (("--cpu-level", "mmx"), "mmx")):
             self.assert_failed(self.kvikk("search", "build", "--vectors", base, "--out",
                                           self.path("none"), *more), 2, say)

@@ -31,14 +31,16 @@ double mean_square_error(const VectorCoder& coder, const std::vector<float>& x, 
 }
 
 TEST(VectorCoder, LosesWhatTheoryLosesWhateverTheDimension) {
-  // The unbiased scale makes D into D / (1 - D); few dimensions lose up to a tenth less.
+  // The unbiased scale makes D into D / (1 - D); one rotation of few dimensions may lose less.
   const double distortion[] = {0, 0.3634, 0.1175, 0.03455, 0.0095};
   for (const size_t d : {64, 100, 384, 1536}) {
     const std::vector<float> x = make_vectors(60, d, 1);
     for (const size_t bits : {1, 2, 3, 4}) {
       const VectorCoder coder = VectorCoder::oblivious(d, bits, Metric::kInnerProduct);
       const double expected = distortion[bits] / (1 - distortion[bits]);
-      EXPECT_NEAR(mean_square_error(coder, x, d), expected, expected * 0.11) << d << " " << bits;
+      const double error = mean_square_error(coder, x, d);
+      EXPECT_LT(error, expected * 1.05) << d << " " << bits;
+      EXPECT_GT(error, expected * (d == 64 ? 0.75 : 0.9)) << d << " " << bits;
     }
     EXPECT_LT(mean_square_error(VectorCoder::oblivious(d, 8, Metric::kInnerProduct), x, d), 2e-4);
   }
