@@ -83,6 +83,10 @@ std::string stats_text(const Completion& c) {
     text += " in " + seconds_text(c.timing.decode_seconds) + ", " + rate_text(decode_rate(c)) +
             " tok/s";
   }
+  if (c.drafted_tokens > 0) {
+    text += "; guessed " + count_text(c.drafted_tokens) + ", " + count_text(c.accepted_tokens) +
+            " right";
+  }
   return text;
 }
 
@@ -94,6 +98,8 @@ nlohmann::ordered_json answer_json(const Completion& c) {
       {"prompt_tokens", c.prompt_tokens},
       {"cached_tokens", c.cached_tokens},
       {"completion_tokens", c.tokens.size()},
+      {"drafted_tokens", c.drafted_tokens},
+      {"accepted_tokens", c.accepted_tokens},
       {"seed", c.seed},
       {"prefill_seconds", c.timing.prefill_seconds},
       {"decode_seconds", c.timing.decode_seconds},

@@ -255,7 +255,7 @@ Status verb_chat(Shell& shell, Arguments arguments) {
   command.add(options);
   command.add(answer, {"max_tokens", "stats", "json"});
   command.add(sampling, {"temperature", "top_k", "top_p", "min_p", "seed"});
-  command.add(engine_options, {"threads", "context", "kv", "weights"});
+  command.add(engine_options, {"threads", "context", "kv", "weights", "spec"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, engine_options));

@@ -59,6 +59,8 @@ class BatchRun {
   size_t prompt_tokens() const { return prompt_tokens_; }
   size_t cached_tokens() const { return cached_tokens_; }
   size_t answer_tokens() const { return answer_tokens_; }
+  size_t drafted_tokens() const { return drafted_tokens_; }
+  size_t accepted_tokens() const { return accepted_tokens_; }
 
  private:
   Status submit(size_t index) {
@@ -78,6 +80,8 @@ class BatchRun {
       prompt_tokens_ += answer.prompt_tokens;
       cached_tokens_ += answer.cached_tokens;
       answer_tokens_ += answer.tokens.size();
+      drafted_tokens_ += answer.drafted_tokens;
+      accepted_tokens_ += answer.accepted_tokens;
       TRY(out_.write(json_line(batch_answer(batch_[written_], answer))));
       answers_[written_].reset();
       ++written_;
@@ -95,6 +99,8 @@ class BatchRun {
   size_t prompt_tokens_ = 0;
   size_t cached_tokens_ = 0;
   size_t answer_tokens_ = 0;
+  size_t drafted_tokens_ = 0;
+  size_t accepted_tokens_ = 0;
 };
 
 Status report(Shell& shell, const BatchRun& run, size_t requests, double seconds, bool json) {
@@ -105,6 +111,8 @@ Status report(Shell& shell, const BatchRun& run, size_t requests, double seconds
          {"prompt_tokens", run.prompt_tokens()},
          {"cached_tokens", run.cached_tokens()},
          {"completion_tokens", run.answer_tokens()},
+         {"drafted_tokens", run.drafted_tokens()},
+         {"accepted_tokens", run.accepted_tokens()},
          {"completion_tokens_per_second", static_cast<double>(run.answer_tokens()) / seconds}}));
   }
   shell.note(count_text(requests) + " requests in " + seconds_text(seconds) + ": " +
@@ -135,7 +143,7 @@ Status verb_eval_batch(Shell& shell, Arguments arguments) {
   command.add_short("model", 'm');
   command.add(options);
   command.add(sampling, {"temperature", "seed"});
-  command.add(engine_options, {"threads", "context", "kv", "weights"});
+  command.add(engine_options, {"threads", "context", "kv", "weights", "spec"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   if (options.requests.empty()) return invalid_argument("--requests FILE.jsonl is missing");

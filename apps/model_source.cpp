@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "drafting/registry.h"
 #include "progress.h"
 #include "text/numbers.h"
 #include "weights/fetch.h"
@@ -91,6 +92,21 @@ Result<bool> has_chat_template(const OpenedModel& file) {
   return text.has_value();
 }
 
+namespace {
+
+// The engine knows paths, people names of the catalog.
+Status find_draft_model(Shell& shell, const ModelOptions& target, EngineOptions& options) {
+  TRY_ASSIGN(const SpecChoice spec, parse_spec(options.spec));
+  if (spec.model.empty()) return ok_status();
+  ModelOptions draft = target;
+  draft.model = spec.model;
+  TRY_ASSIGN(const std::string path, find_model(shell, draft));
+  options.spec = "model:" + path;
+  return ok_status();
+}
+
+}  // namespace
+
 Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const std::string& path,
                                  const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -98,11 +114,12 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const 
   TRY_ASSIGN(ModelFile file, ModelFile::open(path));
   LoadedEngine loaded;
   loaded.path = path;
-  EngineOptions with_cache = options;
-  with_cache.cache_dir = model.dir.directory();
+  EngineOptions complete = options;
+  complete.cache_dir = model.dir.directory();
+  TRY(find_draft_model(shell, model, complete));
   Progress progress(shell, "loading " + path.substr(path.rfind('/') + 1), true);
   TRY_ASSIGN(loaded.engine,
-             Engine::load(std::move(file), with_cache, [&progress](const LoadProgress& now) {
+             Engine::load(std::move(file), complete, [&progress](const LoadProgress& now) {
                progress.show(now.done_bytes, now.total_bytes);
              }));
   loaded.load_seconds =

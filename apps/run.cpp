@@ -83,7 +83,7 @@ Status verb_run(Shell& shell, Arguments arguments) {
   command.add(options, {"system", "raw"});
   command.add(answer);
   command.add(sampling, {"temperature", "top_k", "top_p", "min_p", "seed"});
-  command.add(engine_options, {"threads", "context", "kv", "weights"});
+  command.add(engine_options, {"threads", "context", "kv", "weights", "spec"});
   command.take_words(words, 0, SIZE_MAX);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();

@@ -58,7 +58,7 @@ Status verb_serve(Shell& shell, Arguments arguments) {
   command.add_short("model", 'm');
   command.add(options, {"host", "port", "api_key_file", "alias", "allow_host", "queue"});
   command.add(sampling, {"temperature"});
-  command.add(engine_options, {"threads", "context", "parallel", "kv", "kv_memory_mib"});
+  command.add(engine_options, {"threads", "context", "parallel", "kv", "kv_memory_mib", "spec"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(validate(engine_options));

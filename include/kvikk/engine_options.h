@@ -27,7 +27,11 @@ struct EngineOptions {
   bool exact = false;
   // "bf16", "f32", a codec ("q8", "turbo4" ...) or "KEYS/VALUES"; empty: bf16, with exact f32.
   std::string kv;
-  std::string weights;    // "q8_0", "q4_0", "q4_k": float weights are quantized; empty: as stored
+  std::string weights;  // "q8_0", "q4_0", "q4_k": float weights are quantized; empty: as stored
+  // Who guesses what comes next, so that several tokens are computed in one step: "none", "auto",
+  // "ngram", "suffix" or "model:PATH" of a smaller model; empty: none. Changes no output.
+  std::string spec;
+  int32_t draft = 0;      // tokens guessed at a time; 0: as many as measurement says are worth it
   std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here
   // Where weights that were quantized at load are kept for the next time; empty: nowhere. Not an
   // option of its own: the models' folder.
@@ -54,6 +58,9 @@ struct EngineOptions {
     v(o.kv, "kv", 0, 32, "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2 or KEYS/VALUES");
     v(o.weights, "weights", 0, 32,
       "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
+    v(o.spec, "spec", 0, 4096,
+      "guess ahead: none, auto, ngram, suffix, model:MODEL; changes no output");
+    v(o.draft, "draft", 0, 32, "tokens to guess at a time; 0 = as many as pays");
     v(o.cpu_level, "cpu_level", 0, 32,
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }

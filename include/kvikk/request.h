@@ -50,8 +50,10 @@ struct Completion {
   FinishReason reason = FinishReason::kStop;
   std::string error;  // when kFailed
   size_t prompt_tokens = 0;
-  size_t cached_tokens = 0;  // of the prompt, found in the prefix cache
-  int64_t seed = 0;          // that was drawn with: the request's, or the fresh one it got
+  size_t cached_tokens = 0;    // of the prompt, found in the prefix cache
+  size_t drafted_tokens = 0;   // guessed and checked (EngineOptions::spec)
+  size_t accepted_tokens = 0;  // of them, found right
+  int64_t seed = 0;            // that was drawn with: the request's, or the fresh one it got
   Timing timing;
 };
 

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "base/check.h"
+#include "drafting/model_drafter.h"
+#include "drafting/registry.h"
 #include "engine/chat_prompt.h"
 #include "models/kv_coding.h"
 #include "models/kv_sidecar.h"
@@ -105,6 +107,58 @@ Status size_cache(const KvShape& shape, const ModelConfig& config, EngineOptions
   return ok_status();
 }
 
+// Large enough for the model and, where there is one, for its draft model.
+Result<std::unique_ptr<Compute>> make_compute(const Kernels& kernels, int threads,
+                                              const ModelConfig& config, const ModelConfig* draft,
+                                              bool coded_kv) {
+  size_t inputs = 0, rows = Attention::kTileRows, dim = 0;
+  for (const ModelConfig* c : {&config, draft}) {
+    if (c == nullptr) continue;
+    inputs = std::max(inputs, c->widest());
+    rows = std::max(rows, c->heads / c->kv_heads);
+    dim = std::max(dim, Model::attend_dim_max(*c, coded_kv && c == &config));
+  }
+  return Compute::create(kernels, threads, inputs, rows, dim);
+}
+
+// A model that can guess for `target`. Errors: those of ModelFile::open; kInvalidArgument where it
+// has another vocabulary.
+Result<ModelFile> open_draft(const std::string& path, const ModelFile& target) {
+  TRY_ASSIGN(ModelFile draft, ModelFile::open(path));
+  TRY_ASSIGN(const std::optional<Tokenizer> own, draft.tokenizer());
+  TRY_ASSIGN(const std::optional<Tokenizer> targets, target.tokenizer());
+  if (!own.has_value() || !targets.has_value()) {
+    return invalid_argument(path + " cannot guess for " + target.path +
+                            ": one of them has no tokenizer to compare");
+  }
+  const Status same = check_same_vocabulary(*targets, *own);
+  if (!same.ok()) {
+    return invalid_argument(path + " cannot guess for " + target.path + ": " + same.message());
+  }
+  return draft;
+}
+
+// Null where nobody guesses.
+Result<std::unique_ptr<Speculator>> make_speculator(Compute& compute, const SpecChoice& spec,
+                                                    std::optional<ModelFile> draft,
+                                                    const SchedulerLimits& limits,
+                                                    size_t vocabulary, size_t fixed_length) {
+  std::unique_ptr<Drafter> drafter = make_token_drafter(spec);
+  if (draft.has_value()) {
+    DraftModel model{draft->tensors, draft->config, {}};
+    TRY_ASSIGN(model.weights,
+               load_weights(*draft->tensors, model.config, compute.pool(), LoadOptions{}));
+    DraftModelLimits draft_limits;
+    draft_limits.vocabulary = vocabulary;
+    draft_limits.rows_max = limits.rows_max;
+    draft_limits.context = std::min(limits.context, model.config.context);
+    draft_limits.sequences_max = limits.sequences_max;
+    TRY_ASSIGN(drafter, make_model_drafter(std::move(model), draft_limits, compute));
+  }
+  if (drafter == nullptr) return std::unique_ptr<Speculator>();
+  return std::make_unique<Speculator>(std::move(drafter), fixed_length, limits.rows_max);
+}
+
 // A model without a usable tokenizer still completes token ids.
 Result<Sampler> make_sampler(Engine& engine, const SamplingOptions& options) {
   const auto text = engine.tokenizer();
@@ -167,10 +221,15 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   parts.file = file;
   ModelConfig& config = file.config;
 
-  const size_t tile_rows = std::max(config.heads / config.kv_heads, Attention::kTileRows);
+  TRY_ASSIGN(const SpecChoice spec, parse_spec(o.spec));
+  std::optional<ModelFile> draft_file;
+  if (!spec.model.empty()) {
+    TRY_ASSIGN(draft_file, open_draft(spec.model, file));
+  }
+
   TRY_ASSIGN(parts.compute,
-             Compute::create(make_kernels(features), o.threads, config.widest(), tile_rows,
-                             Model::attend_dim_max(config, choice.coded())));
+             make_compute(make_kernels(features), o.threads, config,
+                          draft_file ? &draft_file->config : nullptr, choice.coded()));
   LoadOptions load_options;
   load_options.exact = o.exact;
   load_options.weights = quantized_type(o.weights);
@@ -204,8 +263,11 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   limits.rows_max = rows_max;
   limits.sequences_max = static_cast<size_t>(o.parallel);
   limits.context = engine->context();
+  TRY_ASSIGN(std::unique_ptr<Speculator> speculator,
+             make_speculator(*parts.compute, spec, std::move(draft_file), limits, config.vocabulary,
+                             static_cast<size_t>(o.draft)));
   parts.scheduler = std::make_unique<Scheduler>(*parts.compute, *parts.model, *parts.pool, limits,
-                                                std::move(workspace));
+                                                std::move(workspace), std::move(speculator));
   return engine;
 }
 

@@ -3,6 +3,7 @@
 #include "kvikk/engine_options.h"
 
 #include "base/range_check.h"
+#include "drafting/registry.h"
 #include "kv/registry.h"
 
 namespace kvikk {
@@ -25,6 +26,7 @@ Status validate(const EngineOptions& options) {
   options.visit(check);
   TRY(check.take_status());
   TRY(parse_kv(options.kv, KvFormat::kBF16).status());
+  TRY(parse_spec(options.spec).status());
   TRY(one_of("weights", options.weights, kWeightsNames));
   if (options.exact && !options.weights.empty()) {
     return invalid_argument("weights '" + options.weights +

@@ -7,14 +7,15 @@
 namespace kvikk {
 
 Scheduler::Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits,
-                     SamplerWorkspace workspace)
+                     SamplerWorkspace workspace, std::unique_ptr<Speculator> speculator)
     : compute_(compute),
       model_(model),
       pool_(pool),
       limits_(limits),
       prefixes_(pool),
       reserved_(pool.shape().groups.size(), 0),
-      workspace_(std::move(workspace)) {
+      workspace_(std::move(workspace)),
+      speculator_(std::move(speculator)) {
   CHECK(limits_.sequences_max >= 1);
   CHECK(limits_.rows_max >= limits_.sequences_max);
 }
@@ -116,6 +117,7 @@ void Scheduler::start_waiting() {
     // The last token of the prompt is always computed: its logits are the first answer.
     const size_t cached = prefixes_.attach(next.tokens, next.tokens.size() - 1, next.kv);
     next.completion.cached_tokens = cached;
+    if (speculator_ != nullptr) speculator_->begin(next);
     next.inserted_blocks = cached / kPageTokens;
     stats_.cached_tokens += cached;
     running_.push_back(std::move(waiting_.front()));
@@ -123,12 +125,15 @@ void Scheduler::start_waiting() {
   }
 }
 
+// `rows` of the sequence's tokens, and its draft after them.
 void Scheduler::add_span(Sequence& sequence, size_t rows) {
+  const std::vector<TokenId>& draft = sequence.draft.tokens;
+  const bool ends = sequence.pending() == rows;
   // Reservation guarantees the room; what only the prefix cache holds is taken back.
   for (size_t g = 0; g < reserved_.size(); ++g) {
-    prefixes_.make_free(g, sequence.kv.slabs_to_reserve(g, rows));
+    prefixes_.make_free(g, sequence.kv.slabs_to_reserve(g, rows + draft.size()));
   }
-  const Status status = sequence.kv.reserve(rows);
+  const Status status = sequence.kv.reserve(rows + draft.size());
   if (!status.ok()) {
     sequence.end(FinishReason::kFailed, status.message());
     return;
@@ -136,16 +141,40 @@ void Scheduler::add_span(Sequence& sequence, size_t rows) {
   Span span;
   span.sequence = &sequence.kv;
   span.first_row = batch_.tokens.size();
-  span.rows = rows;
+  span.rows = rows + draft.size();
   span.first_position = sequence.kv.length();
   batch_.tokens.insert(batch_.tokens.end(),
                        sequence.tokens.begin() + static_cast<long>(span.first_position),
                        sequence.tokens.begin() + static_cast<long>(span.first_position + rows));
+  batch_.tokens.insert(batch_.tokens.end(), draft.begin(), draft.end());
   batch_.spans.push_back(span);
   batch_sequences_.push_back(&sequence);
-  if (sequence.pending() == rows) {
-    batch_.output_rows.push_back(static_cast<uint32_t>(batch_.tokens.size() - 1));
+  if (!ends) return;
+  sequence.check.begin(draft);
+  for (size_t row = rows - 1; row < span.rows; ++row) {
+    batch_.output_rows.push_back(static_cast<uint32_t>(span.first_row + row));
     output_sequences_.push_back(&sequence);
+  }
+}
+
+// Whether every running sequence waits for its next token only.
+bool Scheduler::only_decodes() const {
+  return std::all_of(running_.begin(), running_.end(),
+                     [](const auto& sequence) { return sequence->pending() == 1; });
+}
+
+// Guesses, while no prompt waits: its rows are worth more than guesses, and the policy compares
+// steps of one kind.
+void Scheduler::draft() {
+  for (auto& sequence : running_) sequence->draft.clear();
+  if (speculator_ == nullptr || running_.empty() || !only_decodes()) return;
+  if (!speculator_->begin_step(running_.size())) return;
+  DraftPolicy::Step step{static_cast<double>(running_.size()), running_.size()};
+  for (auto& sequence : running_) {
+    const size_t left = sequence->tokens_max - sequence->tokens.size();
+    if (left < 2) continue;  // one comes without a draft
+    const size_t room = limits_.rows_max - step.rows;
+    speculator_->propose(*sequence, std::min(left - 1, room), step);
   }
 }
 
@@ -154,6 +183,7 @@ void Scheduler::plan() {
   batch_.clear();
   batch_sequences_.clear();
   output_sequences_.clear();
+  draft();
   for (auto& sequence : running_) {
     if (sequence->pending() == 1) add_span(*sequence, 1);
   }
@@ -178,16 +208,41 @@ void Scheduler::sample_outputs() {
     const std::span<const float> logits = model_.logits(compute_, first, count, top);
     for (size_t i = 0; i < count; ++i) {
       Sequence& sequence = *output_sequences_[first + i];
-      const auto row = logits.subspan(i * model_.logits_stride(), model_.config().vocabulary);
-      const auto drawn =
-          sequence.sampler.sample(row, sequence.tokens, sequence.tokens.size(), workspace_);
-      if (drawn.ok()) {
-        sequence.accept(*drawn);
-      } else {
-        sequence.end(FinishReason::kFailed, drawn.status().message());
-      }
+      if (!sequence.check.wants_row()) continue;
+      sample_row(sequence, logits.subspan(i * model_.logits_stride(), model_.config().vocabulary));
     }
   }
+}
+
+void Scheduler::sample_row(Sequence& sequence, std::span<const float> logits) {
+  const auto drawn =
+      sequence.sampler.sample(logits, sequence.tokens, sequence.tokens.size(), workspace_);
+  if (!drawn.ok()) {
+    sequence.check.end();
+    sequence.end(FinishReason::kFailed, drawn.status().message());
+    return;
+  }
+  sequence.check.take(drawn->token);
+  sequence.accept(*drawn);
+  if (sequence.finished) sequence.check.end();
+}
+
+// The cache keeps the rows whose tokens are those of the text.
+void Scheduler::keep_rows(Sequence& sequence, const Span& span) {
+  const size_t drafted = sequence.draft.tokens.size();
+  const size_t accepted = drafted == 0 ? 0 : sequence.check.accepted();
+  // An end token that was drafted is right but no part of the text.
+  const size_t kept =
+      std::min(span.first_position + span.rows - (drafted - accepted), sequence.tokens.size());
+  (sequence.kv.length() < sequence.prompt_tokens() ? stats_.prefill_rows : stats_.decode_rows) +=
+      span.rows;
+  sequence.kv.advance(span.rows);
+  if (kept < sequence.kv.length()) sequence.kv.truncate(kept);
+  sequence.inserted_blocks =
+      prefixes_.insert(sequence.tokens, sequence.inserted_blocks, sequence.kv);
+  sequence.kv.drop_unseen();
+  if (drafted == 0) return;
+  speculator_->observe(sequence, accepted, accepted < drafted && !sequence.finished);
 }
 
 bool Scheduler::step() {
@@ -198,19 +253,18 @@ bool Scheduler::step() {
   collect_finished();
   plan();
   if (!batch_.tokens.empty()) {
+    const bool decodes = speculator_ != nullptr && only_decodes();
+    const auto start = Sequence::Clock::now();
     model_.forward(compute_, batch_);
     ++stats_.steps;
-    for (size_t i = 0; i < batch_.spans.size(); ++i) {
-      Sequence& sequence = *batch_sequences_[i];
-      (sequence.kv.length() < sequence.prompt_tokens() ? stats_.prefill_rows
-                                                       : stats_.decode_rows) +=
-          batch_.spans[i].rows;
-      sequence.kv.advance(batch_.spans[i].rows);
-      sequence.inserted_blocks =
-          prefixes_.insert(sequence.tokens, sequence.inserted_blocks, sequence.kv);
-      sequence.kv.drop_unseen();
-    }
     sample_outputs();
+    for (size_t i = 0; i < batch_.spans.size(); ++i) {
+      keep_rows(*batch_sequences_[i], batch_.spans[i]);
+    }
+    if (decodes) {
+      const std::chrono::duration<double> seconds = Sequence::Clock::now() - start;
+      speculator_->observe_step(batch_.tokens.size(), seconds.count());
+    }
   }
   collect_finished();
   return !idle();

@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "engine/sequence.h"
+#include "engine/speculator.h"
 #include "kv/prefix_tree.h"
 #include "models/model.h"
 
@@ -35,8 +36,9 @@ struct SchedulerStats {
 
 class Scheduler {
  public:
+  // speculator: null where nobody guesses.
   Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits,
-            SamplerWorkspace workspace);
+            SamplerWorkspace workspace, std::unique_ptr<Speculator> speculator = nullptr);
 
   // Whether a request can ever run. Errors: kExhausted with the figures.
   Status check(size_t prompt_tokens, size_t max_tokens) const;
@@ -52,6 +54,9 @@ class Scheduler {
   // Slabs that neither a running sequence nor the prefix cache accounts for. Only when idle.
   size_t leaked_slabs() const;
   const SchedulerStats& stats() const { return stats_; }
+  SpeculationStats speculation() const {
+    return speculator_ == nullptr ? SpeculationStats{} : speculator_->stats();
+  }
   PrefixTree& prefix_tree() { return prefixes_; }
 
  private:
@@ -63,8 +68,12 @@ class Scheduler {
   void unreserve(const Sequence& sequence);
   void start_waiting();
   void plan();
+  bool only_decodes() const;
+  void draft();
   void add_span(Sequence& sequence, size_t rows);
   void sample_outputs();
+  void sample_row(Sequence& sequence, std::span<const float> logits);
+  void keep_rows(Sequence& sequence, const Span& span);
   void collect_finished();
   void finish(Sequence& sequence);
 
@@ -81,6 +90,7 @@ class Scheduler {
   std::vector<Sequence*> batch_sequences_;   // [spans]
   std::vector<Sequence*> output_sequences_;  // [output rows]
   SamplerWorkspace workspace_;
+  std::unique_ptr<Speculator> speculator_;
 };
 
 }  // namespace kvikk

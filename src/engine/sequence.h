@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "drafting/drafter.h"
 #include "engine/stop_matcher.h"
 #include "kv/sequence_kv.h"
 #include "kvikk/request.h"
 #include "sampling/sampler.h"
+#include "sampling/verify.h"
 #include "text/detokenize_stream.h"
 #include "text/tokenizer.h"
 
@@ -31,6 +33,9 @@ struct Sequence {
   const Tokenizer* tokenizer = nullptr;  // null: no text, tokens only
   std::optional<DetokenizeStream> detokenizer;
   StopMatcher stop_matcher;
+  std::unique_ptr<SequenceDrafter> drafter;  // null: nobody guesses
+  Proposal draft;                            // what is checked in this step
+  DraftCheck check;
   Completion completion;
   bool cancelled = false;
   bool finished = false;

@@ -1,0 +1,123 @@
+#include "drafting/policy.h"
+
+#include <algorithm>
+
+namespace kvikk {
+namespace {
+
+constexpr double kNewShare = 0.15;         // of a new measurement in a moving mean
+constexpr double kForget = 0.995;          // what an older outcome is worth beside a new one
+constexpr double kPriorWeight = 3;         // outcomes that a drafter's own confidence stands for
+constexpr double kRowShareUnknown = 0.08;  // of T(1) that a row is taken to cost until it is seen
+
+void blend(double* mean, double value) {
+  *mean = *mean == 0 ? value : *mean + kNewShare * (value - *mean);
+}
+
+}  // namespace
+
+bool DraftPolicy::begin_step(size_t rows) {
+  if (rows >= seconds_.size()) return false;
+  ++steps_;
+  if (steps_ - plain_step_[rows] < kPlainEvery) return true;
+  plain_step_[rows] = steps_;
+  return false;
+}
+
+void DraftPolicy::observe_step(size_t rows, double seconds) {
+  if (rows < seconds_.size()) blend(&seconds_[rows], seconds);
+}
+
+void DraftPolicy::observe_guess(size_t tokens, double seconds) {
+  if (tokens > 0) blend(&guess_seconds_, seconds / static_cast<double>(tokens));
+}
+
+size_t DraftPolicy::bucket(float confidence) {
+  const auto index = static_cast<size_t>(std::max(0.0f, confidence) * kBuckets);
+  return std::min(index, kBuckets - 1);
+}
+
+void DraftPolicy::observe_outcome(std::span<const float> confidence, size_t right,
+                                  bool next_was_wrong) {
+  for (size_t i = 0; i < right + (next_was_wrong ? 1 : 0) && i < confidence.size(); ++i) {
+    for (Tally* tally : {&tallies_[bucket(confidence[i])], &all_}) {
+      tally->right = tally->right * kForget + (i < right ? 1 : 0);
+      tally->seen = tally->seen * kForget + 1;
+    }
+  }
+}
+
+double DraftPolicy::right(float confidence) const {
+  const Tally& tally = tallies_[bucket(confidence)];
+  return (tally.right + kPriorWeight * confidence) / (tally.seen + kPriorWeight);
+}
+
+double DraftPolicy::step_seconds(size_t rows) const {
+  rows = std::min(rows, seconds_.size() - 1);
+  if (seconds_[rows] > 0) return seconds_[rows];
+  size_t below = rows, above = rows;
+  while (below > 0 && seconds_[below] == 0) --below;
+  while (above < seconds_.size() && seconds_[above] == 0) ++above;
+  if (below == 0) {
+    if (above == seconds_.size()) return 0;
+    return seconds_[above] / (1 + kRowShareUnknown * static_cast<double>(above - rows));
+  }
+  const double slope = above < seconds_.size() ? std::max(0.0, seconds_[above] - seconds_[below]) /
+                                                     static_cast<double>(above - below)
+                                               : kRowShareUnknown * seconds_[below];
+  return seconds_[below] + slope * static_cast<double>(rows - below);
+}
+
+double DraftPolicy::gain(const Step& step, double tokens, size_t rows, double guessing) const {
+  const double before = step_seconds(step.rows);
+  const double after = step_seconds(step.rows + rows) + guessing;
+  if (before <= 0 || after <= 0) return 1 + tokens;  // nothing is known: try
+  return (step.tokens + tokens) / after * (before / step.tokens);
+}
+
+size_t DraftPolicy::length(const Step& step, std::span<const float> confidence) {
+  size_t best = 0;
+  double best_gain = kGainMin;
+  double survives = 1, tokens = 0;
+  for (size_t i = 0; i < confidence.size(); ++i) {
+    survives *= right(confidence[i]);
+    tokens += survives;
+    const double g = gain(step, tokens, i + 1, 0);
+    if (g <= best_gain) continue;
+    best_gain = g;
+    best = i + 1;
+  }
+  return best;
+}
+
+size_t DraftPolicy::length_to_guess(const Step& step, size_t most) {
+  if (pause_ > 0) {
+    --pause_;
+    return 0;
+  }
+  const double rate = (all_.right + kPriorWeight * 0.7) / (all_.seen + kPriorWeight);
+  size_t best = 0;
+  double best_gain = 0;
+  double survives = 1, tokens = 0;
+  for (size_t n = 1; n <= most; ++n) {
+    survives *= rate;
+    tokens += survives;
+    const double g = gain(step, tokens, n, guess_seconds_ * static_cast<double>(n));
+    if (g <= best_gain) continue;
+    best_gain = g;
+    best = n;
+  }
+  if (best_gain >= kGainMin) {
+    losses_ = 0;
+    next_pause_ = kPauseMin;
+    return best;
+  }
+  // Not worth it as far as is known. It goes on for a while, so that more is known.
+  if (++losses_ < kLossesMax) return std::min<size_t>(best, 2);
+  losses_ = kLossesMax - 2;  // after the pause one more try decides
+  pause_ = next_pause_;
+  next_pause_ = std::min(2 * next_pause_, kPauseMax);
+  return 0;
+}
+
+}  // namespace kvikk

@@ -1,0 +1,73 @@
+#pragma once
+// How much to draft, decided by measurement: what steps of so many rows take, what a guess costs,
+// and how often tokens of which the drafter was so sure were right. The decision changes only
+// speed.
+//
+// A draft of n tokens in a step of R rows that gives E tokens without it is worth
+//     (E + sum of a_j) / (T(R + n) + cost of guessing),   a_j: probability that j tokens are right
+// tokens per second; the best n is taken, and none where the gain is too small to be sure of.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvikk {
+
+class DraftPolicy {
+ public:
+  static constexpr double kGainMin = 1.03;     // below this a draft is not worth its rows
+  static constexpr int kLossesMax = 32;        // so many guesses in a row not worth it: a pause
+  static constexpr int64_t kPlainEvery = 128;  // of so many steps one without drafts, to know both
+  static constexpr int64_t kPauseMin = 16, kPauseMax = 1024;  // steps
+
+  explicit DraftPolicy(size_t rows_max)
+      : seconds_(rows_max + 1, 0.0), plain_step_(rows_max + 1, -kPlainEvery) {}
+
+  // Whether the coming step, of `rows` rows without drafts, should have any.
+  bool begin_step(size_t rows);
+  // A step of `rows` rows, all of them decoding, took so long.
+  void observe_step(size_t rows, double seconds);
+  // Guessing `tokens` tokens took so long.
+  void observe_guess(size_t tokens, double seconds);
+  // Of tokens with these confidences, in order, `right` were right; the next one was wrong unless
+  // all were right or nobody looked.
+  void observe_outcome(std::span<const float> confidence, size_t right, bool next_was_wrong);
+
+  // What the step is so far: `rows` rows that give `tokens` tokens.
+  struct Step {
+    double tokens = 0;
+    size_t rows = 0;
+  };
+  // How many of the tokens of a guess that is made already to take.
+  size_t length(const Step& step, std::span<const float> confidence);
+  // How many tokens to guess, up to `most`, where guessing itself takes time; 0 also in a pause.
+  // `sequences` of the step will share it.
+  size_t length_to_guess(const Step& step, size_t most);
+
+  // What a step of so many rows is expected to take; 0 while nothing is known.
+  double step_seconds(size_t rows) const;
+  // The probability that a token of this confidence is right.
+  double right(float confidence) const;
+
+ private:
+  static constexpr size_t kBuckets = 16;
+  static size_t bucket(float confidence);
+  double gain(const Step& step, double tokens, size_t rows, double guessing) const;
+
+  std::vector<double> seconds_;      // [rows]: moving mean; 0: never seen
+  std::vector<int64_t> plain_step_;  // [rows]: when a step without drafts had so many
+  int64_t steps_ = 0;
+  double guess_seconds_ = 0;  // a token
+  struct Tally {
+    double right = 0, seen = 0;
+  };
+  std::array<Tally, kBuckets> tallies_ = {};
+  Tally all_;
+  int losses_ = 0;
+  int64_t pause_ = 0;  // steps that are left of it
+  int64_t next_pause_ = kPauseMin;
+};
+
+}  // namespace kvikk

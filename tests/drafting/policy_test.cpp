@@ -1,0 +1,109 @@
+// The policy against a machine whose costs and a drafter whose odds are known.
+
+#include "drafting/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace kvikk {
+namespace {
+
+constexpr size_t kMost = 16;
+
+// Tokens per second of drafts of n tokens that are right with probability `right` each.
+double speed(double right, size_t n, double row, double guess) {
+  double tokens = 1, survives = 1;
+  for (size_t i = 0; i < n; ++i) tokens += survives *= right;
+  return tokens / (1 + row * static_cast<double>(n) + guess * static_cast<double>(n));
+}
+
+size_t best_length(double right, double row, double guess) {
+  size_t best = 0;
+  for (size_t n = 1; n <= kMost; ++n) {
+    if (speed(right, n, row, guess) > speed(right, best, row, guess)) best = n;
+  }
+  return best;
+}
+
+struct Outcome {
+  double tokens = 0, seconds = 0;
+  size_t guesses = 0;
+};
+
+Outcome run(double right, double row, double guess, int steps) {
+  DraftPolicy policy(64);
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  Outcome total;
+  const std::vector<float> confidence(kMost, static_cast<float>(right));
+  for (int step = 0; step < steps; ++step) {
+    size_t n = 0;
+    double seconds = 1;
+    const bool drafts = policy.begin_step(1);
+    if (drafts && guess > 0) {
+      n = policy.length_to_guess({1, 1}, kMost);
+      policy.observe_guess(n, guess * static_cast<double>(n));
+      seconds += guess * static_cast<double>(n);
+    } else if (drafts) {
+      n = policy.length({1, 1}, confidence);
+    }
+    total.guesses += n > 0;
+    size_t accepted = 0;
+    while (accepted < n && uniform(random) < right) ++accepted;
+    policy.observe_outcome(std::span(confidence).first(n), accepted, accepted < n);
+    const double step_seconds = 1 + row * static_cast<double>(n);
+    policy.observe_step(1 + n, step_seconds);
+    total.tokens += 1 + static_cast<double>(accepted);
+    total.seconds += seconds + step_seconds - 1;
+  }
+  return total;
+}
+
+TEST(DraftPolicyTest, ReachesTheBestSpeed) {
+  for (const double right : {0.5, 0.8, 0.95}) {
+    for (const double row : {0.05, 0.2}) {
+      for (const double guess : {0.0, 0.1}) {
+        const Outcome got = run(right, row, guess, 4000);
+        const double best = speed(right, best_length(right, row, guess), row, guess);
+        EXPECT_GT(got.tokens / got.seconds, 0.95 * best)
+            << right << " right, a row costs " << row << ", a guess " << guess;
+      }
+    }
+  }
+}
+
+TEST(DraftPolicyTest, StopsWhereItLoses) {
+  // A row costs half a step, a guess 0.4 of one, and one in five is right.
+  const Outcome guessed = run(0.2, 0.5, 0.4, 4000);
+  EXPECT_GT(guessed.tokens / guessed.seconds, 0.98);
+  EXPECT_LT(guessed.guesses, 200u);
+  EXPECT_GT(guessed.guesses, 30u) << "it must look again from time to time";
+  const Outcome free = run(0.02, 0.5, 0, 4000);
+  EXPECT_GT(free.tokens / free.seconds, 0.98);
+}
+
+TEST(DraftPolicyTest, LearnsWhatConfidenceMeans) {
+  DraftPolicy policy(8);
+  const float sure = 0.9f, unsure = 0.3f;
+  for (int i = 0; i < 200; ++i) {
+    policy.observe_outcome(std::span(&sure, 1), 1, false);
+    policy.observe_outcome(std::span(&unsure, 1), 0, true);
+  }
+  EXPECT_GT(policy.right(sure), 0.95);
+  EXPECT_LT(policy.right(unsure), 0.05);
+}
+
+TEST(DraftPolicyTest, StepsBetweenThoseSeen) {
+  DraftPolicy policy(8);
+  EXPECT_EQ(policy.step_seconds(3), 0);
+  policy.observe_step(1, 1.0);
+  EXPECT_GT(policy.step_seconds(5), 1.0);
+  policy.observe_step(5, 2.0);
+  EXPECT_DOUBLE_EQ(policy.step_seconds(3), 1.5);
+  policy.observe_step(99, 2.0);  // of no interest, and harmless
+}
+
+}  // namespace
+}  // namespace kvikk
