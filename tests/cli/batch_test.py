@@ -47,6 +47,35 @@ class Batch(ProgramTest):
         got = {a["id"]: a for a in self.batch(shuffled, "--concurrency", 16)}
         self.assertEqual([got[r["id"]] for r in rows], want)
 
+    def test_guessing_changes_no_byte(self):
+        rows = self.rows()
+        for row in rows:
+            row["max_tokens"] += 60
+            row["logit_bias"] = {"65": 9, "66": 9}  # so that there is something to guess
+        want = self.batch(rows, "--concurrency", 1)
+        for spec in ("none", "ngram", "suffix", "auto", f"model:{self.tiny}"):
+            for more in (["--concurrency", 1], ["--concurrency", 6, "--draft", 5]):
+                result = self.batch(rows, "--spec", spec, *more)
+                self.assertEqual(result, want, (spec, more))
+        figures = self.kvikk("eval", "batch", "-m", self.tiny, "--requests",
+                             self.path("requests.jsonl"), "--out", self.path("answers.jsonl"),
+                             "--spec", "suffix", "--draft", 4, "--json").json
+        self.assertGreater(figures["accepted_tokens"], 100)
+        self.assertLessEqual(figures["accepted_tokens"], figures["drafted_tokens"])
+
+    def test_drafters_that_cannot_be(self):
+        rows = [{"id": 1, "tokens": [1], "max_tokens": 1}]
+        self.batch(rows)
+        other = tiny_model(self.path("other.gguf"), special=["<a>", "<b>", "<c>"])
+        for spec, word in (("eagle", "none, auto, ngram, suffix or model:MODEL"),
+                           ("model:absent.gguf", "absent.gguf"),
+                           (f"model:{other}", "vocabularies differ: token")):
+            result = self.kvikk("eval", "batch", "-m", self.tiny, "--requests",
+                                self.path("requests.jsonl"), "--out", self.path("answers.jsonl"),
+                                "--spec", spec)
+            self.assertIn(result.code, (1, 2))
+            self.assertIn(word, result.error)
+
     def test_finish_reasons_and_defaults(self):
         rows = [{"prompt": "a", "max_tokens": 3, "logit_bias": END_TOKENS_BANNED},
                 {"prompt": "a", "logit_bias": {"258": 1000}},

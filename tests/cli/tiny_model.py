@@ -36,12 +36,13 @@ def array(kind, items):
     return struct.pack("<IQ", kind, len(items)) + b"".join(items)
 
 
-def tiny_model(path, template=TEMPLATE, context=512, weights=True, tokenizer=True, seed=1):
+def tiny_model(path, template=TEMPLATE, context=512, weights=True, tokenizer=True, seed=1,
+               special=SPECIAL):
     """A llama with one layer. Token n < 256 is byte n; 258 ends an answer."""
     rnd = random.Random(seed)
     hidden, feed_forward, heads, kv_heads, head_dim = 64, 96, 4, 2, 16
     names = byte_names()
-    tokens = names + SPECIAL + [names[0] * 2]  # the one merge: two NUL bytes
+    tokens = names + special + [names[0] * 2]  # the one merge: two NUL bytes
     u32 = lambda n: struct.pack("<I", n)
     keys = [
         key("general.architecture", STRING, string("llama")),
@@ -58,7 +59,7 @@ def tiny_model(path, template=TEMPLATE, context=512, weights=True, tokenizer=Tru
         key("tokenizer.ggml.pre", STRING, string("gpt-2")),
         key("tokenizer.ggml.tokens", ARRAY, array(STRING, [string(t) for t in tokens])),
         key("tokenizer.ggml.token_type", ARRAY,
-            array(I32, [struct.pack("<i", 3 if t in SPECIAL else 1) for t in tokens])),
+            array(I32, [struct.pack("<i", 3 if t in special else 1) for t in tokens])),
         key("tokenizer.ggml.merges", ARRAY, array(STRING, [string(names[0] + " " + names[0])])),
         key("tokenizer.ggml.eos_token_id", U32, u32(258)),
         key("tokenizer.ggml.bos_token_id", U32, u32(256)),
