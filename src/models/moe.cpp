@@ -119,9 +119,11 @@ void MoeBlock::run(Compute& compute, const ModelConfig& config, const MoeWeights
   const MoeConfig& m = config.moe;
   const Kernels& kernels = compute.kernels();
   route(compute, config, weights, x);
-  const GatedActivation activation = [&](const float* gate, const float* up, size_t n, float* out) {
-    if (m.clamp > 0.0f) {
-      clamped_swiglu(gate, up, n, m.clamp, out);
+  // Two references fit into the function object itself: nothing is allocated.
+  const GatedActivation activation = [&kernels, &config](const float* gate, const float* up,
+                                                         size_t n, float* out) {
+    if (config.moe.clamp > 0.0f) {
+      clamped_swiglu(gate, up, n, config.moe.clamp, out);
     } else {
       activate_multiply(kernels, config.activation, gate, up, n, out);
     }
