@@ -18,10 +18,11 @@ inline constexpr std::array<std::string_view, 4> kCpuLevelNames = {"scalar", "av
                                                                    "amx"};
 
 struct EngineOptions {
-  int32_t threads = 0;   // 0: one for each core this process may use
-  int32_t context = 0;   // tokens; 0: what the model was trained for, or what memory allows
-  int32_t chunk = 512;   // prompt tokens that one step computes at most
-  int32_t parallel = 1;  // sequences at a time
+  int32_t threads = 0;      // 0: one for each core this process may use
+  int32_t context = 0;      // tokens; 0: what the model was trained for, or what memory allows
+  int32_t chunk = 512;      // prompt tokens that one step computes at most
+  int32_t parallel = 1;     // sequences at a time
+  int32_t max_step_ms = 0;  // of a step while answers are written; 0: automatic
   // Of the cache; 0: parallel * context tokens, at most half of what is free.
   int32_t kv_memory_mib = 0;
   bool exact = false;
@@ -53,6 +54,8 @@ struct EngineOptions {
     v(o.context, "context", 0, 1 << 27, "tokens a conversation may hold; 0 = automatic");
     v(o.chunk, "chunk", 1, 4096, "prompt tokens in one step; changes no output");
     v(o.parallel, "parallel", 1, 1024, "sequences computed side by side");
+    v(o.max_step_ms, "max_step_ms", 0, 60000,
+      "ms a step may take for prompts while answers are written; 0 = automatic");
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
     v(o.kv, "kv", 0, 32, "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2 or KEYS/VALUES");

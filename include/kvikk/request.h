@@ -1,6 +1,7 @@
 #pragma once
 // What a caller asks of the engine, and what comes back.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -19,10 +20,11 @@ enum class FinishReason {
   kStop,       // an end-of-generation token or a stop string
   kLength,     // max_tokens, or the context is full
   kCancelled,  // cancel()
+  kDeadline,   // Request::deadline
   kFailed,     // Completion::error says why
 };
 
-const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled", "error"
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "error" ...
 
 // A piece of a streamed answer. `text` is whole UTF-8 characters and may be empty: a character can
 // take several tokens, and text that could begin a stop string is held back until it is known.
@@ -61,7 +63,12 @@ struct Request {
   std::vector<TokenId> tokens;  // the prompt; at least one token
   size_t max_tokens = 0;        // 0: as many as the context holds
   SamplingOptions sampling;
-  std::vector<std::string> stop;                         // at most kStopStringsMax
+  std::vector<std::string> stop;  // at most kStopStringsMax
+  // Who asks: clients take turns, and do not find each other's prompts in the prefix cache.
+  uint64_t client = 0;
+  int32_t priority = 0;  // lower ones start earlier
+  // Ends the request when it has passed, with kDeadline; as made: never.
+  std::chrono::steady_clock::time_point deadline{};
   bool ignore_end_of_generation = false;                 // for measurements
   std::function<void(const Chunk&)> on_chunk;            // on the engine's thread
   std::function<void(const Completion&)> on_completion;  // once, on the engine's thread

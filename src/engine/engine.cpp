@@ -263,6 +263,7 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   limits.rows_max = rows_max;
   limits.sequences_max = static_cast<size_t>(o.parallel);
   limits.context = engine->context();
+  limits.step_seconds_max = o.max_step_ms / 1000.0;
   TRY_ASSIGN(std::unique_ptr<Speculator> speculator,
              make_speculator(*parts.compute, spec, std::move(draft_file), limits, config.vocabulary,
                              static_cast<size_t>(o.draft)));

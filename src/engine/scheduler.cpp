@@ -5,6 +5,12 @@
 #include "base/check.h"
 
 namespace kvikk {
+namespace {
+
+// Prompts that are compared in a step with those being computed, to find the next to start.
+constexpr size_t kLooksMax = 32;
+
+}  // namespace
 
 Scheduler::Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLimits limits,
                      SamplerWorkspace workspace, std::unique_ptr<Speculator> speculator)
@@ -14,6 +20,7 @@ Scheduler::Scheduler(Compute& compute, Model& model, PagePool& pool, SchedulerLi
       limits_(limits),
       prefixes_(pool),
       reserved_(pool.shape().groups.size(), 0),
+      pacer_(limits.step_seconds_max),
       workspace_(std::move(workspace)),
       speculator_(std::move(speculator)) {
   CHECK(limits_.sequences_max >= 1);
@@ -59,6 +66,11 @@ Status Scheduler::admit(std::unique_ptr<Sequence> sequence) {
                      " requests are waiting");
   }
   sequence->tokens_max = tokens_max(sequence->prompt_tokens(), sequence->request.max_tokens);
+  if (given_.count(sequence->request.client) == 0) {
+    double least = 0.0;  // of the others: who was away has nothing saved up
+    for (const auto& [client, rows] : given_) least = least == 0.0 ? rows : std::min(least, rows);
+    given_[sequence->request.client] = least;
+  }
   waiting_.push_back(std::move(sequence));
   return ok_status();
 }
@@ -100,28 +112,76 @@ size_t Scheduler::leaked_slabs() const {
   return leaked;
 }
 
-// Moves waiting requests to running in order of arrival; the first that does not fit makes those
-// behind it wait too, so a large one is not overtaken forever.
-void Scheduler::start_waiting() {
+// Ends what was cancelled or took too long, waiting or running.
+void Scheduler::end_overdue() {
+  const auto now = Sequence::Clock::now();
+  const auto overdue = [&](Sequence& sequence) {
+    const auto deadline = sequence.request.deadline;
+    if (sequence.cancelled) {
+      sequence.end(FinishReason::kCancelled);
+    } else if (deadline != Sequence::Clock::time_point{} && now >= deadline) {
+      sequence.end(FinishReason::kDeadline);
+    }
+    return sequence.finished;
+  };
+  for (auto& sequence : running_) overdue(*sequence);
   std::erase_if(waiting_, [&](std::unique_ptr<Sequence>& sequence) {
-    if (!sequence->cancelled) return false;
-    sequence->end(FinishReason::kCancelled);
+    if (!overdue(*sequence)) return false;
     finish(*sequence);
     return true;
   });
+}
+
+// Whether a prompt that is being computed begins like this one beyond what is computed of it.
+bool Scheduler::prefix_is_coming(const Sequence& sequence) const {
+  const std::vector<TokenId>& mine = sequence.request.tokens;
+  for (const auto& other : running_) {
+    if (other->request.client != sequence.request.client || other->pending() <= 1) continue;
+    const std::vector<TokenId>& theirs = other->request.tokens;
+    // The last token of a prompt is always computed.
+    const size_t most = std::min(mine.size() - 1, theirs.size());
+    const auto differs =
+        std::mismatch(mine.begin(), mine.begin() + static_cast<long>(most), theirs.begin());
+    const auto common = static_cast<size_t>(differs.first - mine.begin());
+    if (common / kPageTokens > other->kv.length() / kPageTokens) return true;
+  }
+  return false;
+}
+
+std::deque<std::unique_ptr<Sequence>>::iterator Scheduler::next_to_start() {
+  const auto before = [&](const Request& a, const Request& b) {
+    if (a.priority != b.priority) return a.priority < b.priority;
+    return given_[a.client] < given_[b.client];
+  };
+  auto best = waiting_.end();
+  size_t looks = 0;
+  for (auto it = waiting_.begin(); it != waiting_.end() && looks < kLooksMax; ++it) {
+    if (best != waiting_.end() && !before((*it)->request, (*best)->request)) continue;
+    ++looks;
+    if (!prefix_is_coming(**it)) best = it;
+  }
+  return best;
+}
+
+// Moves waiting requests to running. The first that does not fit makes those behind it wait too, so
+// a large one is not overtaken forever.
+void Scheduler::start_waiting() {
   while (!waiting_.empty() && running_.size() < limits_.sequences_max) {
-    Sequence& next = *waiting_.front();
+    const auto chosen = next_to_start();
+    if (chosen == waiting_.end()) return;
+    Sequence& next = **chosen;
     if (!reserve(next)) return;
     next.started = Sequence::Clock::now();
     next.tokens = next.request.tokens;
     // The last token of the prompt is always computed: its logits are the first answer.
-    const size_t cached = prefixes_.attach(next.tokens, next.tokens.size() - 1, next.kv);
+    const size_t cached =
+        prefixes_.attach(next.tokens, next.tokens.size() - 1, next.kv, next.request.client);
     next.completion.cached_tokens = cached;
     if (speculator_ != nullptr) speculator_->begin(next);
     next.inserted_blocks = cached / kPageTokens;
     stats_.cached_tokens += cached;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    running_.push_back(std::move(*chosen));
+    waiting_.erase(chosen);
   }
 }
 
@@ -178,7 +238,7 @@ void Scheduler::draft() {
   }
 }
 
-// Decoding sequences first, one row each; prompts share what is left, in order of arrival.
+// Decoding sequences first, one row each; prompts share what is left.
 void Scheduler::plan() {
   batch_.clear();
   batch_sequences_.clear();
@@ -187,12 +247,30 @@ void Scheduler::plan() {
   for (auto& sequence : running_) {
     if (sequence->pending() == 1) add_span(*sequence, 1);
   }
+  answer_rows_ = batch_.tokens.size();
+  plan_prompts(pacer_.prompt_rows(answer_rows_, limits_.rows_max - answer_rows_));
+}
+
+void Scheduler::plan_prompts(size_t rows) {
+  std::vector<Sequence*> prompts;  // in order of their start
   for (auto& sequence : running_) {
-    const size_t room = limits_.rows_max - batch_.tokens.size();
-    if (room == 0) break;
-    if (!sequence->finished && sequence->pending() > 1) {
-      add_span(*sequence, std::min(sequence->pending(), room));
-    }
+    if (!sequence->finished && sequence->pending() > 1) prompts.push_back(sequence.get());
+  }
+  if (prompts.empty()) return;
+  std::vector<Sequence*> by_left = prompts;
+  std::stable_sort(by_left.begin(), by_left.end(),
+                   [](Sequence* a, Sequence* b) { return a->pending() < b->pending(); });
+  std::map<Sequence*, size_t> shares;
+  const auto give = [&](Sequence* sequence, size_t most) {
+    const size_t share = std::min({most, rows, sequence->pending() - shares[sequence]});
+    shares[sequence] += share;
+    rows -= share;
+  };
+  give(by_left.front(), (rows + 1) / 2);
+  give(prompts.front(), rows);
+  for (Sequence* sequence : by_left) give(sequence, rows);
+  for (Sequence* sequence : prompts) {
+    if (shares[sequence] > 0) add_span(*sequence, shares[sequence]);
   }
 }
 
@@ -238,19 +316,18 @@ void Scheduler::keep_rows(Sequence& sequence, const Span& span) {
       span.rows;
   sequence.kv.advance(span.rows);
   if (kept < sequence.kv.length()) sequence.kv.truncate(kept);
-  sequence.inserted_blocks =
-      prefixes_.insert(sequence.tokens, sequence.inserted_blocks, sequence.kv);
+  sequence.inserted_blocks = prefixes_.insert(sequence.tokens, sequence.inserted_blocks,
+                                              sequence.kv, sequence.request.client);
+  given_[sequence.request.client] += static_cast<double>(span.rows);
   sequence.kv.drop_unseen();
   if (drafted == 0) return;
   speculator_->observe(sequence, accepted, accepted < drafted && !sequence.finished);
 }
 
 bool Scheduler::step() {
-  start_waiting();
-  for (auto& sequence : running_) {
-    if (sequence->cancelled) sequence->end(FinishReason::kCancelled);
-  }
+  end_overdue();
   collect_finished();
+  start_waiting();
   plan();
   if (!batch_.tokens.empty()) {
     const bool decodes = speculator_ != nullptr && only_decodes();
@@ -261,12 +338,12 @@ bool Scheduler::step() {
     for (size_t i = 0; i < batch_.spans.size(); ++i) {
       keep_rows(*batch_sequences_[i], batch_.spans[i]);
     }
-    if (decodes) {
-      const std::chrono::duration<double> seconds = Sequence::Clock::now() - start;
-      speculator_->observe_step(batch_.tokens.size(), seconds.count());
-    }
+    const std::chrono::duration<double> seconds = Sequence::Clock::now() - start;
+    if (decodes) speculator_->observe_step(batch_.tokens.size(), seconds.count());
+    pacer_.measured(answer_rows_, batch_.tokens.size() - answer_rows_, seconds.count());
   }
   collect_finished();
+  forget_clients();
   return !idle();
 }
 
@@ -282,6 +359,19 @@ void Scheduler::collect_finished() {
 void Scheduler::finish(Sequence& sequence) {
   CHECK(sequence.finished);
   if (sequence.request.on_completion) sequence.request.on_completion(sequence.completion);
+}
+
+// Of a client that neither waits nor runs any more nothing is kept.
+void Scheduler::forget_clients() {
+  if (given_.size() < 2) return;
+  std::map<uint64_t, double> kept;
+  const auto keep = [&](const Sequence& sequence) {
+    const uint64_t client = sequence.request.client;
+    kept[client] = given_[client];
+  };
+  for (const auto& sequence : waiting_) keep(*sequence);
+  for (const auto& sequence : running_) keep(*sequence);
+  given_ = std::move(kept);
 }
 
 }  // namespace kvikk

@@ -1,6 +1,12 @@
 #pragma once
 // Decides what each step computes: one row for every sequence that decodes, then as much of the
-// waiting prompts as fits. No decision of it can change an output, only when it comes.
+// prompts as fits and as those that read answers can wait for. No decision of it can change an
+// output, only when it comes.
+//
+// Who starts: lower priorities first, then the client that was given least, then in order of
+// arrival. A request whose prompt begins like one that is being computed waits for its pages. Of
+// the rows for prompts half go to the one that started first and half to the one with least left,
+// so that a short request is not stuck behind a long one, nor a long one starved.
 //
 // Admission: a request starts only when the pages that it can need at most are set aside for it, so
 // a running one is never stopped for lack of memory. Pages that only the prefix cache holds are
@@ -8,23 +14,25 @@
 
 #include <deque>
 #include <functional>
-#include <list>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/sequence.h"
 #include "engine/speculator.h"
+#include "engine/step_pacer.h"
 #include "kv/prefix_tree.h"
 #include "models/model.h"
 
 namespace kvikk {
 
 struct SchedulerLimits {
-  size_t rows_max = 512;     // rows of a step
-  size_t sequences_max = 1;  // running at a time
-  size_t context = 0;        // tokens of a sequence
-  size_t queue_max = 4096;   // requests that wait
+  size_t rows_max = 512;        // rows of a step
+  size_t sequences_max = 1;     // running at a time
+  size_t context = 0;           // tokens of a sequence
+  size_t queue_max = 4096;      // requests that wait
+  double step_seconds_max = 0;  // while answers are written; 0: automatic (step_pacer.h)
 };
 
 struct SchedulerStats {
@@ -66,10 +74,15 @@ class Scheduler {
   size_t slabs_needed(size_t tokens, size_t group) const;
   bool reserve(const Sequence& sequence);
   void unreserve(const Sequence& sequence);
+  void end_overdue();
+  std::deque<std::unique_ptr<Sequence>>::iterator next_to_start();
+  bool prefix_is_coming(const Sequence& sequence) const;
+  void forget_clients();
   void start_waiting();
   void plan();
   bool only_decodes() const;
   void draft();
+  void plan_prompts(size_t rows);
   void add_span(Sequence& sequence, size_t rows);
   void sample_outputs();
   void sample_row(Sequence& sequence, std::span<const float> logits);
@@ -86,6 +99,9 @@ class Scheduler {
   std::vector<size_t> reserved_;  // [groups] slabs set aside
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;
+  std::map<uint64_t, double> given_;  // rows, to each client that waits or runs
+  StepPacer pacer_;
+  size_t answer_rows_ = 0;  // of batch_
   Batch batch_;
   std::vector<Sequence*> batch_sequences_;   // [spans]
   std::vector<Sequence*> output_sequences_;  // [output rows]

@@ -10,8 +10,8 @@ namespace kvikk {
 
 namespace {
 
-uint64_t block_hash(std::span<const TokenId> block) {
-  return XXH3_64bits(block.data(), block.size_bytes());
+uint64_t block_hash(std::span<const TokenId> block, uint64_t salt) {
+  return XXH3_64bits_withSeed(block.data(), block.size_bytes(), salt);
 }
 
 }  // namespace
@@ -42,15 +42,15 @@ PrefixTree::Node* PrefixTree::find_child(Node& node, std::span<const TokenId> bl
 
 void PrefixTree::touch(Node& node) { ages_.splice(ages_.end(), ages_, node.age); }
 
-size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max,
-                          SequenceKv& sequence) {
+size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
+                          uint64_t salt) {
   CHECK(sequence.length() == 0);
   std::vector<Node*> path;
   Node* node = &root_;
   const size_t blocks = std::min(tokens.size(), tokens_max) / kPageTokens;
   for (size_t b = 0; b < blocks; ++b) {
     const auto block = tokens.subspan(b * kPageTokens, kPageTokens);
-    node = find_child(*node, block, block_hash(block));
+    node = find_child(*node, block, block_hash(block, salt));
     if (node == nullptr) break;
     path.push_back(node);
   }
@@ -79,15 +79,15 @@ size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max,
   return sequence.length();
 }
 
-size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first,
-                          const SequenceKv& sequence) {
+size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first, const SequenceKv& sequence,
+                          uint64_t salt) {
   const size_t blocks = std::min(tokens.size(), sequence.length()) / kPageTokens;
   if (blocks <= first) return first;
   const size_t groups = pool_.shape().groups.size();
   Node* node = &root_;
   for (size_t b = 0; b < blocks; ++b) {
     const auto block = tokens.subspan(b * kPageTokens, kPageTokens);
-    const uint64_t hash = block_hash(block);
+    const uint64_t hash = block_hash(block, salt);
     Node* child = find_child(*node, block, hash);
     if (child == nullptr) {
       auto made = std::make_unique<Node>();

@@ -25,12 +25,15 @@ class PrefixTree {
   PrefixTree& operator=(const PrefixTree&) = delete;
 
   // Appends to the empty `sequence` the longest known prefix of `tokens`, but at most tokens_max
-  // tokens. Returns its length, a multiple of 64.
-  size_t attach(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence);
+  // tokens. Returns its length, a multiple of 64. `salt`: only what was inserted with the same one
+  // is found, so that clients cannot learn by time what others asked.
+  size_t attach(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
+                uint64_t salt = 0);
 
   // Remembers the whole blocks that `sequence` has stored of `tokens`, from block `first` on, which
   // an earlier call returned (0 at first). Returns the number of blocks now known.
-  size_t insert(std::span<const TokenId> tokens, size_t first, const SequenceKv& sequence);
+  size_t insert(std::span<const TokenId> tokens, size_t first, const SequenceKv& sequence,
+                uint64_t salt = 0);
 
   // Gives back slabs of a group until `count` are free or nothing is left to give.
   void make_free(size_t group, size_t count);

@@ -1,6 +1,7 @@
 #pragma once
 // How one of the APIs reads a request and says its answer.
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -63,6 +64,8 @@ struct ApiContext {
   std::string model;    // its name in answers
   std::string id;       // of this request, unique
   int64_t created = 0;  // seconds since 1970
+  uint64_t client = 0;  // whose key it shows
+  std::chrono::steady_clock::time_point deadline{};
 };
 
 inline constexpr int64_t kChoicesMax = 16;  // n, and prompts of one request

@@ -153,7 +153,7 @@ Result<ApiRequest> read_message_request(const ApiContext& context, const Json& b
   TRY_ASSIGN(const std::vector<TokenId> prompt,
              encode_messages(context.engine, std::move(chat.messages), chat.go_on));
   ApiRequest request;
-  request.choices = make_choices(prompt, answer);
+  request.choices = make_choices(context, prompt, answer);
   TRY(check_choices(context.engine, request.choices));
   request.stream = answer.stream;
   request.writer = std::make_unique<MessageWriter>(context, prompt.size());

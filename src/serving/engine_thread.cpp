@@ -63,7 +63,9 @@ void EngineThread::cancel_all() {
 EngineLoad EngineThread::load() const {
   std::lock_guard lock(mutex_);
   EngineLoad load = load_;
-  for (const Job& job : inbox_) load.waiting += job.requests.size();
+  // Those on their way to the scheduler wait too.
+  load.running = std::min(load.running, open_);
+  load.waiting = open_ - load.running;
   return load;
 }
 
@@ -160,7 +162,6 @@ void EngineThread::step() {
     const Scheduler& scheduler = engine_.scheduler();
     std::lock_guard lock(mutex_);
     load_.running = scheduler.running();
-    load_.waiting = scheduler.waiting();
     load_.cache_used = scheduler.reserved_fraction();
     load_.cached_blocks = engine_.scheduler().prefix_tree().blocks();
     load_.stats = scheduler.stats();

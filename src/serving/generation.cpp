@@ -15,9 +15,16 @@ double seconds(Generation::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
+bool is_answered(const Completion& completion) {
+  return completion.reason == FinishReason::kStop || completion.reason == FinishReason::kLength;
+}
+
 ApiError error_of(const Completion& completion) {
   if (completion.reason == FinishReason::kCancelled) {
     return {503, "the server is stopping", "", "server_stopping"};
+  }
+  if (completion.reason == FinishReason::kDeadline) {
+    return {504, "the request took longer than the server allows", "", "deadline_exceeded"};
   }
   return {500, completion.error, "", "internal_error"};
 }
@@ -88,9 +95,7 @@ void Generation::on_token(size_t index, const TokenEvent& event) {
 }
 
 void Generation::on_done(size_t index, Completion completion) {
-  const bool answered =
-      completion.reason == FinishReason::kStop || completion.reason == FinishReason::kLength;
-  if (!gone_ && stream_ && answered) {
+  if (!gone_ && stream_ && is_answered(completion)) {
     begin();
     reply_->stream(writer_->choice_end(index, completion));
   }
@@ -101,10 +106,7 @@ void Generation::on_done(size_t index, Completion completion) {
 void Generation::finish() {
   if (gone_) return over(kStatusGone, "the client went away");
   for (const Completion& completion : report_.choices) {
-    if (completion.reason != FinishReason::kCancelled &&
-        completion.reason != FinishReason::kFailed) {
-      continue;
-    }
+    if (is_answered(completion)) continue;
     const ApiError error = error_of(completion);
     if (!begun_) return fail(error);
     reply_->stream(writer_->failure(error));

@@ -130,7 +130,8 @@ Result<std::string> render_messages(Engine& engine, Json messages) {
   return chat_template->render(variables);
 }
 
-std::vector<Request> make_choices(const std::vector<TokenId>& prompt, const AnswerFields& answer) {
+std::vector<Request> make_choices(const ApiContext& context, const std::vector<TokenId>& prompt,
+                                  const AnswerFields& answer) {
   std::vector<Request> choices;
   for (int64_t i = 0; i < answer.choices; ++i) {
     Request request;
@@ -138,6 +139,9 @@ std::vector<Request> make_choices(const std::vector<TokenId>& prompt, const Answ
     request.max_tokens = static_cast<size_t>(answer.max_tokens);
     request.sampling = answer.sampling;
     request.stop = answer.stop;
+    request.client = context.client;
+    request.priority = static_cast<int32_t>(answer.priority);
+    request.deadline = context.deadline;
     const int64_t seed = answer.sampling.seed;
     if (seed != kFreshSeed) {  // the first choice is what n = 1 gives
       const uint64_t next = static_cast<uint64_t>(seed) + static_cast<uint64_t>(i);

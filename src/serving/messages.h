@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "serving/answer_writer.h"
 #include "serving/fields.h"
 
 namespace kvikk {
@@ -34,10 +35,12 @@ struct AnswerFields {
   int64_t max_tokens = 0;  // 0: as many as the context holds
   int64_t choices = 1;
   bool stream = false;
+  int64_t priority = 0;  // lower ones start earlier
 };
 
 // The requests for one prompt: one for each choice, all of which draw differently.
-std::vector<Request> make_choices(const std::vector<TokenId>& prompt, const AnswerFields& answer);
+std::vector<Request> make_choices(const ApiContext& context, const std::vector<TokenId>& prompt,
+                                  const AnswerFields& answer);
 
 // Engine::check of each, so that nothing is refused later.
 Status check_choices(Engine& engine, const std::vector<Request>& choices);

@@ -26,6 +26,7 @@ Status read_openai_fields(Fields& fields, const char* max_tokens_name, OpenAiFie
   TRY(read_stream_options(fields, answer));
   TRY(fields.whole("n", 1, kChoicesMax, answer.choices));
   TRY(fields.whole(max_tokens_name, 1, kAnswerTokensMax, answer.max_tokens));
+  TRY(fields.whole("priority", -100, 100, answer.priority));
   TRY(fields.texts("stop", kStopStringsMax, kStopStringBytesMax, answer.stop));
   fields.ignore({"model", "user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"});

@@ -154,7 +154,7 @@ Result<ApiRequest> read_chat_completion(const ApiContext& context, const Json& b
              encode_messages(context.engine, std::move(messages), false));
   TRY_ASSIGN(const Tokenizer* tokenizer, context.engine.tokenizer());
   ApiRequest request;
-  request.choices = make_choices(prompt, answer);
+  request.choices = make_choices(context, prompt, answer);
   TRY(check_choices(context.engine, request.choices));
   request.stream = answer.stream;
   request.writer = std::make_unique<ChatWriter>(context, *tokenizer, answer);

@@ -198,7 +198,7 @@ Result<ApiRequest> read_completion(const ApiContext& context, const Json& body,
   }
   ApiRequest request;
   for (const std::vector<TokenId>& prompt : prompts) {
-    std::vector<Request> choices = make_choices(prompt, answer);
+    std::vector<Request> choices = make_choices(context, prompt, answer);
     TRY(check_choices(context.engine, choices));
     for (Request& choice : choices) request.choices.push_back(std::move(choice));
   }

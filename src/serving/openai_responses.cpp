@@ -215,7 +215,7 @@ Result<ApiRequest> read_response_request(const ApiContext& context, const Json& 
   TRY_ASSIGN(const std::vector<TokenId> prompt,
              encode_messages(context.engine, std::move(messages), false));
   ApiRequest request;
-  request.choices = make_choices(prompt, answer);
+  request.choices = make_choices(context, prompt, answer);
   TRY(check_choices(context.engine, request.choices));
   request.stream = answer.stream;
   request.writer = std::make_unique<ResponseWriter>(context, std::move(echo));

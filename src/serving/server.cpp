@@ -13,6 +13,7 @@
 #include "serving/http_server.h"
 #include "serving/metrics.h"
 #include "serving/task_threads.h"
+#include "serving/web_assets.h"
 #include "text/json_text.h"
 #include "text/option_entry.h"
 
@@ -69,6 +70,28 @@ ApiStyle style_of(const std::string& path) {
   return path.starts_with("/v1/messages") ? ApiStyle::kAnthropic : ApiStyle::kOpenAi;
 }
 
+const WebAsset* find_asset(const std::string& path) {
+  for (const WebAsset& asset : web_assets()) {
+    if (path == asset.path) return &asset;
+  }
+  return nullptr;
+}
+
+// The page may load and ask nothing but this server, whatever a model's answer says.
+HttpAnswer page_answer(const WebAsset& asset) {
+  HttpAnswer answer;
+  answer.content_type = std::string(asset.content_type) + "; charset=utf-8";
+  answer.body.assign(reinterpret_cast<const char*>(asset.bytes), asset.size);
+  answer.headers = {{"Content-Security-Policy",
+                     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+                     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+                     "form-action 'none'; frame-ancestors 'none'"},
+                    {"X-Content-Type-Options", "nosniff"},
+                    {"Referrer-Policy", "no-referrer"},
+                    {"Cache-Control", "no-cache"}};
+  return answer;
+}
+
 int64_t seconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -92,15 +115,22 @@ struct Server::Parts {
   uint64_t requests = 0;  // the network's thread's
   int64_t started = seconds_since_1970();
 
+  // What is known of a request before its body is read.
+  struct Call {
+    std::string id;
+    uint64_t client = 0;  // 1 + its key's number; 0: there are no keys
+    Generation::Clock::time_point came = Generation::Clock::now();
+  };
+
   void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
-  bool admit(const HttpRequest& request, HttpReply& reply);
+  bool admit(const HttpRequest& request, HttpReply& reply, Call& call);
   void get(const HttpRequest& request, HttpReply& reply);
-  void generate(const PostRoute& route, const std::string& id, HttpRequest request,
+  void generate(const PostRoute& route, const Call& call, HttpRequest request,
                 std::shared_ptr<HttpReply> reply);
-  void answer(const PostRoute& route, const std::string& id, HttpRequest request,
+  void answer(const PostRoute& route, const Call& call, HttpRequest request,
               std::shared_ptr<HttpReply> reply);
   using UseBody = std::function<Status(const ApiContext&, const Json&, std::string& field)>;
-  ApiError read_body(const std::string& id, const std::string& body, const UseBody& use) const;
+  ApiError read_body(const Call& call, const std::string& body, const UseBody& use) const;
   bool check_model(const Json& body, ApiError& error) const;
   Json model_json() const;
   Json models_json() const;
@@ -109,13 +139,14 @@ struct Server::Parts {
 };
 
 void Server::Parts::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
-  if (!admit(request, *reply)) return;
+  Call call;
+  if (!admit(request, *reply, call)) return;
   for (const PostRoute& route : kPostRoutes) {
     if (request.path != route.path) continue;
     if (request.method == "POST") {
-      const std::string id = hexadecimal(id_base + requests++);
-      if (route.read == nullptr) return answer(route, id, std::move(request), std::move(reply));
-      return generate(route, id, std::move(request), std::move(reply));
+      call.id = hexadecimal(id_base + requests++);
+      if (route.read == nullptr) return answer(route, call, std::move(request), std::move(reply));
+      return generate(route, call, std::move(request), std::move(reply));
     }
     HttpAnswer refusal = error_answer(
         route.style, {405, request.path + " is asked with POST", "", "method_not_allowed"});
@@ -126,7 +157,7 @@ void Server::Parts::handle(HttpRequest request, std::shared_ptr<HttpReply> reply
 }
 
 // Whether whoever asks may; answers otherwise.
-bool Server::Parts::admit(const HttpRequest& request, HttpReply& reply) {
+bool Server::Parts::admit(const HttpRequest& request, HttpReply& reply, Call& call) {
   const ApiStyle style = style_of(request.path);
   const auto refuse = [&](ApiError error, std::vector<HttpHeader> headers = {}) {
     HttpAnswer answer = error_answer(style, error);
@@ -145,7 +176,11 @@ bool Server::Parts::admit(const HttpRequest& request, HttpReply& reply) {
   if (is_foreign_origin(request)) {
     return refuse({403, "requests from pages of other origins are refused", "", "foreign_origin"});
   }
-  if (request.path == "/health" || keys.empty() || keys.find(request).has_value()) return true;
+  if (request.path == "/health" || keys.empty()) return true;
+  if (const auto key = keys.find(request)) {
+    call.client = 1 + *key;
+    return true;
+  }
   return refuse({401, "the API key is missing or wrong", "", "invalid_api_key"},
                 {{"WWW-Authenticate", "Basic realm=\"kvikk\", charset=\"UTF-8\""}});
 }
@@ -154,7 +189,9 @@ void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
   HttpAnswer found;
   const std::string& path = request.path;
   const std::string models = "/v1/models";
-  if (path == "/health") {
+  if (const WebAsset* asset = find_asset(path)) {
+    found = page_answer(*asset);
+  } else if (path == "/health") {
     found.body = "{\"status\":\"ok\"}\n";
   } else if (path == models) {
     found.body = json_line(models_json());
@@ -177,21 +214,21 @@ void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
   reply.send(std::move(found));
 }
 
-void Server::Parts::generate(const PostRoute& route, const std::string& id, HttpRequest request,
+void Server::Parts::generate(const PostRoute& route, const Call& call, HttpRequest request,
                              std::shared_ptr<HttpReply> reply) {
   const auto generation = std::make_shared<Generation>(
-      *runner, route.style, std::vector<HttpHeader>{{"X-Request-Id", id}}, std::move(reply),
-      Generation::Clock::now(), [this, id, path = request.path](const GenerationReport& report) {
+      *runner, route.style, std::vector<HttpHeader>{{"X-Request-Id", call.id}}, std::move(reply),
+      call.came, [this, id = call.id, path = request.path](const GenerationReport& report) {
         metrics->count(report);
         log(id, path, report);
       });
-  const bool taken = readers->run([this, &route, id, body = std::move(request.body), generation] {
+  const bool taken = readers->run([this, &route, call, body = std::move(request.body), generation] {
     auto made = std::make_shared<ApiRequest>();
     const auto use = [&](const ApiContext& context, const Json& json, std::string& field) {
       TRY_ASSIGN(*made, route.read(context, json, field));
       return ok_status();
     };
-    const ApiError error = read_body(id, body, use);
+    const ApiError error = read_body(call, body, use);
     http->post([generation, made, error] {
       if (error.message.empty()) return generation->start(std::move(*made));
       generation->fail(error);
@@ -200,16 +237,16 @@ void Server::Parts::generate(const PostRoute& route, const std::string& id, Http
   if (!taken) generation->fail(too_many_to_read());
 }
 
-void Server::Parts::answer(const PostRoute& route, const std::string& id, HttpRequest request,
+void Server::Parts::answer(const PostRoute& route, const Call& call, HttpRequest request,
                            std::shared_ptr<HttpReply> reply) {
-  const bool taken = readers->run([this, &route, id, body = std::move(request.body), reply] {
+  const bool taken = readers->run([this, &route, call, body = std::move(request.body), reply] {
     HttpAnswer answer;
     const auto use = [&](const ApiContext& context, const Json& json, std::string& field) {
       TRY_ASSIGN(const Json found, route.answer(context, json, field));
       answer.body = json_line(found);
       return ok_status();
     };
-    const ApiError error = read_body(id, body, use);
+    const ApiError error = read_body(call, body, use);
     if (!error.message.empty()) answer = error_answer(route.style, error);
     http->post([reply, answer] { reply->send(answer); });
   });
@@ -217,7 +254,7 @@ void Server::Parts::answer(const PostRoute& route, const std::string& id, HttpRe
 }
 
 // On a reading thread: hands the body to `use`. The error; none where its message is empty.
-ApiError Server::Parts::read_body(const std::string& id, const std::string& body,
+ApiError Server::Parts::read_body(const Call& call, const std::string& body,
                                   const UseBody& use) const {
   ApiError error;
   try {
@@ -225,7 +262,11 @@ ApiError Server::Parts::read_body(const std::string& id, const std::string& body
     if (!json.ok()) return error_of(json.status(), "");
     if (!check_model(*json, error)) return error;
     std::string field;
-    const ApiContext context{engine, setup.sampling, setup.model, id, seconds_since_1970()};
+    ApiContext context{
+        engine, setup.sampling, setup.model, call.id, seconds_since_1970(), call.client, {}};
+    if (setup.options.request_seconds > 0) {
+      context.deadline = call.came + std::chrono::seconds(setup.options.request_seconds);
+    }
     const Status status = use(context, *json, field);
     if (!status.ok()) error = error_of(status, field);
   } catch (const std::bad_alloc&) {

@@ -24,6 +24,7 @@ struct ServerOptions {
   std::vector<std::string> allow_host;
   int32_t queue = 256;
   int32_t body_mib = 8;
+  int32_t request_seconds = 0;
   int32_t drain_seconds = 30;
   bool log_requests = false;
 
@@ -36,6 +37,7 @@ struct ServerOptions {
     v(allow_host, "allow_host", 1, 255, "a name that browsers may call this machine by");
     v(queue, "queue", 0, 100000, "requests that may wait; more are told to come back");
     v(body_mib, "body_mib", 1, 1024, "MiB that a request may have");
+    v(request_seconds, "request_seconds", 0, 86400, "a request ends after so long; 0 = never");
     v(drain_seconds, "drain_seconds", 0, 86400, "for answers to end after Ctrl-C");
     v(log_requests, "log_requests", false, true, "a line of JSON for each request, without texts");
   }

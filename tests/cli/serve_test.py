@@ -15,18 +15,20 @@ from tiny_model import tiny_model
 
 CHAT = "/v1/chat/completions"
 COMPLETE = "/v1/completions"
-SECONDS_MAX = 60  # for anything that should be quick, on a machine that does much else
+ENDLESS_TOKENS = 200000  # the tiny model is fast, and this takes minutes nevertheless
+SECONDS_MAX = 200  # for anything that should be quick, on a machine that does much else
 
 
 class ServeTest(ProgramTest):
     """Starts a server of the tiny model for each test class."""
 
     options = ()
+    context = 4096
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.model = tiny_model(os.path.join(cls.folder, "served.gguf"), context=4096)
+        cls.model = tiny_model(os.path.join(cls.folder, "served.gguf"), context=cls.context)
         cls.holder = cls("run")
         cls.server, cls.port = cls.holder.serve(*cls.options)
 
@@ -441,6 +443,26 @@ class Refusals(ServeTest):
         self.assertEqual(self.call("POST", CHAT, chat(), headers=origin)[0], 200)
 
 
+class Page(ServeTest):
+    def test_the_page_and_what_it_loads(self):
+        status, page, response = self.call("GET", "/")
+        self.assertEqual(status, 200)
+        self.assertEqual(response.getheader("Content-Type"), "text/html; charset=utf-8")
+        self.assertIn("default-src 'none'", response.getheader("Content-Security-Policy"))
+        for name in re.findall(r'(?:src|href)="([a-z.]+)"', page):
+            status, text, response = self.call("GET", "/" + name)
+            self.assertEqual(status, 200, name)
+            self.assertGreater(len(text), 1000, name)
+            self.assertIn(name.split(".")[1].replace("js", "javascript"),
+                          response.getheader("Content-Type"))
+        self.assertNotRegex(page, r"https?://")
+
+    def test_heads_have_no_body(self):
+        answer = self.read_all(self.socket(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n"
+                                           b"Connection: close\r\n\r\n"))
+        self.assertTrue(answer.endswith(b"\r\n\r\n"))
+
+
 class Sockets(ServeTest):
     def status(self, data):
         connection = self.socket(data)
@@ -540,9 +562,10 @@ class Sockets(ServeTest):
 
 class Cancel(ServeTest):
     options = ("--parallel", 4, "--queue", 4)
+    context = ENDLESS_TOKENS + 1000
 
     def endless(self, **more):
-        return {"prompt": "a", "max_tokens": 4000, "logit_bias": END_TOKENS_BANNED,
+        return {"prompt": "a", "max_tokens": ENDLESS_TOKENS, "logit_bias": END_TOKENS_BANNED,
                 "temperature": 1, **more}
 
     def idle(self):
@@ -626,6 +649,8 @@ class Keys(ServeTest):
 
 
 class Stopping(ServeTest):
+    context = ENDLESS_TOKENS + 1000
+
     def long_answer(self, port, tokens=1500):
         body = {"prompt": "a", "max_tokens": tokens, "stream": True, "temperature": 1,
                 "logit_bias": END_TOKENS_BANNED}
@@ -645,7 +670,7 @@ class Stopping(ServeTest):
 
     def test_a_second_signal_stops_at_once(self):
         server, port = self.serve()
-        self.long_answer(port, tokens=4000)
+        self.long_answer(port, tokens=ENDLESS_TOKENS)
         server.send_signal(signal.SIGINT)
         self.assertIn(b"stopping", server.stderr.readline())
         server.send_signal(signal.SIGINT)
@@ -653,7 +678,7 @@ class Stopping(ServeTest):
 
     def test_the_time_to_drain_ends(self):
         server, port = self.serve("--drain-seconds", 0)
-        client = self.long_answer(port, tokens=4000)
+        client = self.long_answer(port, tokens=ENDLESS_TOKENS)
         server.send_signal(signal.SIGTERM)
         self.read_all(client)
         self.assertEqual(server.wait(SECONDS_MAX), 0)
@@ -661,6 +686,15 @@ class Stopping(ServeTest):
     def test_a_port_in_use(self):
         result = self.kvikk("serve", "-m", self.model, "--port", self.port)
         self.assert_failed(result, 1, str(self.port), "in use")
+
+    def test_requests_that_take_too_long(self):
+        _, port = self.serve("--request-seconds", 1)
+        body = {"prompt": "a", "max_tokens": ENDLESS_TOKENS, "logit_bias": END_TOKENS_BANNED}
+        status, answer, _ = self.call("POST", COMPLETE, body, port=port)
+        self.assertEqual((status, answer["error"]["code"]), (504, "deadline_exceeded"))
+        events = self.stream(COMPLETE, body, port=port)
+        self.assertEqual(json.loads(events[-1])["error"]["code"], "deadline_exceeded")
+        self.post(COMPLETE, {"prompt": "a", "max_tokens": 1}, port=port)
 
     def test_logs_have_no_text(self):
         server, port = self.serve("--log-requests")
