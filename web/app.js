@@ -316,7 +316,7 @@
           figure("prompt tokens/s", prefill, prefill.toFixed(0)),
           figure("running, waiting", now.running + now.waiting, `${now.running}, ${now.waiting}`),
           figure(`cache in use (${now.kv})`, kv, `${kv.toFixed(1)}%`),
-          figure("prompt tokens from the cache", rate("cached_tokens_total"),
+          figure("cached prompt tokens", rate("cached_tokens_total"),
                  String(now.cached_tokens_total)));
       }
       before = now;
