@@ -15,10 +15,16 @@ namespace kvikk {
 namespace {
 
 // After an '@': the cache.
-const char* const kModels[] = {"llama/model-q4_0.gguf",           "qwen2/model-q8_0.gguf",
-                               "gemma3_text/model.gguf",          "llama/model-q4_0.gguf@turbo3",
-                               "qwen2/model-q8_0.gguf@turbo4",    "qwen2/model-q8_0.gguf@fit4",
-                               "gemma3_text/model.gguf@q8/turbo2"};
+const char* const kModels[] = {"llama/model-q4_0.gguf",
+                               "qwen2/model-q8_0.gguf",
+                               "gemma3_text/model.gguf",
+                               "llama/model-q4_0.gguf@turbo3",
+                               "qwen2/model-q8_0.gguf@turbo4",
+                               "qwen2/model-q8_0.gguf@fit4",
+                               "gemma3_text/model.gguf@q8/turbo2",
+                               "gpt_oss/model.gguf",
+                               "deepseek_v3/model.gguf",
+                               "glm4_moe/model.gguf"};
 
 std::unique_ptr<Engine> load(std::string model, EngineOptions options) {
   const size_t at = model.find('@');
