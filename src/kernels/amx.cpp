@@ -15,6 +15,7 @@ namespace kvikk::amx {
 
 void fill_attend(Kernels& kernels);  // amx_attend.cpp
 void fill_peak(Kernels& kernels);    // amx_peak.cpp
+void fill_search(Kernels& kernels);  // amx_search.cpp
 
 namespace {
 
@@ -124,6 +125,7 @@ void fill(Kernels& kernels) {
   kernels.level = "amx";
   fill_attend(kernels);
   fill_peak(kernels);
+  fill_search(kernels);
   const auto set = [&](PanelFormat format, void (*entry)(const MatmulArgs&)) {
     kernels.matmul[static_cast<size_t>(format)] = entry;
   };

@@ -12,6 +12,7 @@
 namespace kvikk::avx512 {
 
 void fill_search(Kernels& kernels);
+void search_scan(const SearchScanArgs& args);  // also for what the tile unit leaves
 
 namespace {
 
@@ -38,11 +39,11 @@ struct PlanesOf {
   SearchPlanes block[kBlocks];
 };
 
-template <int kBits, int kHalf, size_t kQueries, size_t kBlocks>
+template <int kBits, int kHalf, size_t kQueries, size_t kBlocks, size_t kChains>
 inline __attribute__((always_inline)) void add_half(const PlanesOf<kBlocks>& planes, size_t step,
                                                     __m512i table, const int8_t* queries,
                                                     size_t stride,
-                                                    __m512i (&sums)[kBlocks][kQueries]) {
+                                                    __m512i (&sums)[kBlocks][kQueries][kChains]) {
   __m512i levels[kBlocks][4];
 #pragma GCC unroll 4
   for (size_t b = 0; b < kBlocks; ++b) {
@@ -55,15 +56,29 @@ inline __attribute__((always_inline)) void add_half(const PlanesOf<kBlocks>& pla
     for (size_t j = 0; j < 4; ++j) {
       const __m512i four = four_codes(codes + q * stride + 4 * j);
 #pragma GCC unroll 4
-      for (size_t b = 0; b < kBlocks; ++b) add_dot(sums[b][q], levels[b][j], four);
+      for (size_t b = 0; b < kBlocks; ++b) add_dot(sums[b][q][j % kChains], levels[b][j], four);
     }
   }
 }
 
-template <int kBits, size_t kQueries, size_t kBlocks>
+constexpr size_t kPrefetchBytes = 3072;
+
+// Asks for what a step some blocks ahead will read. The planes of the next block follow on those of
+// this one. Always inline: g++ 12 takes a function that only prefetches for one that does nothing.
+template <int kBits>
+inline __attribute__((always_inline)) void prefetch(const SearchPlanes& planes, size_t step) {
+  constexpr size_t kLines = kBits == 1 ? 1 : 2;
+  const uint8_t* top = planes.top + step * kLines * 64 + kPrefetchBytes;
+  for (size_t i = 0; i < kLines; ++i) _mm_prefetch(top + i * 64, _MM_HINT_T0);
+  constexpr size_t kRestLines = kBits - kLines;  // a bit of 32 dims is a line
+  const uint8_t* rest = planes.rest + step * kRestLines * 64 + kPrefetchBytes;
+  for (size_t i = 0; i < kRestLines; ++i) _mm_prefetch(rest + i * 64, _MM_HINT_T0);
+}
+
+template <int kBits, size_t kQueries, size_t kBlocks, size_t kChains>
 inline __attribute__((always_inline)) void add_group(const SearchScanArgs& args, Place at,
                                                      const SearchGroup& group, size_t dim,
-                                                     __m512i (&sums)[kBlocks][kQueries]) {
+                                                     __m512i (&sums)[kBlocks][kQueries][kChains]) {
   PlanesOf<kBlocks> planes;
 #pragma GCC unroll 4
   for (size_t b = 0; b < kBlocks; ++b) {
@@ -73,26 +88,31 @@ inline __attribute__((always_inline)) void add_group(const SearchScanArgs& args,
   const __m512i table = _mm512_load_si512(group.table);
   const int8_t* queries = args.queries + at.query * args.query_stride + dim;
   for (size_t step = 0; step < group.dims / kSearchDims; ++step) {
+    if constexpr (kBlocks == 1) prefetch<kBits>(planes.block[0], step);
     add_half<kBits, 0>(planes, step, table, queries, args.query_stride, sums);
     add_half<kBits, 1>(planes, step, table, queries, args.query_stride, sums);
   }
 }
 
-template <size_t kQueries, size_t kBlocks>
+template <size_t kQueries, size_t kBlocks, size_t kChains>
 inline __attribute__((always_inline)) void start(const SearchScanArgs& args, Place at,
                                                  size_t class_number,
-                                                 __m512i (&sums)[kBlocks][kQueries]) {
+                                                 __m512i (&sums)[kBlocks][kQueries][kChains]) {
 #pragma GCC unroll 8
   for (size_t q = 0; q < kQueries; ++q) {
     const int32_t sum = args.code_sums[(at.query + q) * args.classes + class_number];
 #pragma GCC unroll 4
-    for (size_t b = 0; b < kBlocks; ++b) sums[b][q] = _mm512_set1_epi32(-128 * sum);
+    for (size_t b = 0; b < kBlocks; ++b) {
+      sums[b][q][0] = _mm512_set1_epi32(-128 * sum);
+#pragma GCC unroll 4
+      for (size_t c = 1; c < kChains; ++c) sums[b][q][c] = _mm512_setzero_si512();
+    }
   }
 }
 
-template <size_t kQueries, size_t kBlocks>
+template <size_t kQueries, size_t kBlocks, size_t kChains>
 void scan_tile(const SearchScanArgs& args, Place at) {
-  __m512i sums[kBlocks][kQueries];
+  __m512i sums[kBlocks][kQueries][kChains];
   start(args, at, 0, sums);
   size_t dim = 0;
   size_t number = 0;  // of the class
@@ -131,7 +151,10 @@ void scan_tile(const SearchScanArgs& args, Place at) {
       for (size_t b = 0; b < kBlocks; ++b) {
         float* out = args.sums + (at.query + q) * args.sum_stride + (at.block + b) * kLanes;
         const __m512 before = number == 0 ? first : _mm512_loadu_ps(out);
-        const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[b][q]), step);
+        __m512i dot = sums[b][q][0];
+#pragma GCC unroll 4
+        for (size_t c = 1; c < kChains; ++c) dot = _mm512_add_epi32(dot, sums[b][q][c]);
+        const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), step);
         _mm512_storeu_ps(out, _mm512_add_ps(before, product));
       }
     }
@@ -139,28 +162,13 @@ void scan_tile(const SearchScanArgs& args, Place at) {
   }
 }
 
-// Few queries: more blocks at once, so that there are enough independent sums and streams.
-template <size_t kQueries, size_t kBlocks>
+template <size_t kQueries, size_t kBlocks, size_t kChains>
 void scan_queries(const SearchScanArgs& args, size_t query) {
   size_t block = 0;
   for (; block + kBlocks <= args.blocks; block += kBlocks) {
-    scan_tile<kQueries, kBlocks>(args, {block, query});
+    scan_tile<kQueries, kBlocks, kChains>(args, {block, query});
   }
-  for (; block < args.blocks; ++block) scan_tile<kQueries, 1>(args, {block, query});
-}
-
-void scan(const SearchScanArgs& args) {
-  size_t query = 0;
-  for (; query + 8 <= args.query_count; query += 8) scan_queries<8, 2>(args, query);
-  if (query + 4 <= args.query_count) {
-    scan_queries<4, 2>(args, query);
-    query += 4;
-  }
-  if (query + 2 <= args.query_count) {
-    scan_queries<2, 4>(args, query);
-    query += 2;
-  }
-  if (query < args.query_count) scan_queries<1, 4>(args, query);
+  for (; block < args.blocks; ++block) scan_tile<kQueries, 1, kChains>(args, {block, query});
 }
 
 void select(const SearchSelectArgs& args) {
@@ -231,8 +239,24 @@ void codes(const SearchCodesArgs& args) {
 
 }  // namespace
 
+// Few queries wait for memory: blocks are read one after the other, as the prefetcher likes it, and
+// several chains of sums a block keep the multipliers busy.
+void search_scan(const SearchScanArgs& args) {
+  size_t query = 0;
+  for (; query + 8 <= args.query_count; query += 8) scan_queries<8, 2, 1>(args, query);
+  if (query + 4 <= args.query_count) {
+    scan_queries<4, 1, 2>(args, query);
+    query += 4;
+  }
+  if (query + 2 <= args.query_count) {
+    scan_queries<2, 1, 4>(args, query);
+    query += 2;
+  }
+  if (query < args.query_count) scan_queries<1, 1, 4>(args, query);
+}
+
 void fill_search(Kernels& kernels) {
-  kernels.search_scan = scan;
+  kernels.search_scan = search_scan;
   kernels.search_select = select;
   kernels.search_product = product;
   kernels.search_codes = codes;

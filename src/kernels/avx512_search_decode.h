@@ -26,7 +26,7 @@ inline __m512i load_line(const uint8_t* from) { return _mm512_loadu_si512(from);
 
 // Bits of x where the mask has them, of y elsewhere.
 inline __m512i choose(uint8_t mask, __m512i x, __m512i y) {
-  return _mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(mask)), x, y, 0xca);
+  return _mm512_ternarylogic_epi32(x, _mm512_set1_epi8(static_cast<char>(mask)), y, 0xe2);
 }
 
 template <int kBy>

@@ -50,7 +50,7 @@ struct SearchScanArgs {
   size_t rest_stride = 0;
   size_t blocks = 0;
   const int8_t* queries = nullptr;  // [queries, query_stride]: dims of all groups, in -127..127
-  size_t query_stride = 0;          // a multiple of 64; 64-byte aligned rows
+  size_t query_stride = 0;          // a multiple of 64; 64 bytes behind the last row can be read
   size_t query_count = 0;           // 1 to kSearchQueriesMax
   size_t classes = 0;
   const int32_t* code_sums = nullptr;  // [queries, classes]: of the query's codes

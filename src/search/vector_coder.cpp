@@ -18,6 +18,7 @@ constexpr size_t kEightBits = 8;
 // Groups whose sigma is within this factor share the steps of a query's codes.
 constexpr double kClassRatio = 0.5;
 constexpr int kQueryCodeMax = 127;
+constexpr size_t kQueryTail = 64;  // that kernels may read behind the last query
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -68,7 +69,7 @@ SearchScanArgs CodedQueries::scan_args() const {
   SearchScanArgs args;
   args.groups = groups->data();
   args.group_count = groups->size();
-  args.queries = codes.as<int8_t>();
+  args.queries = codes.data();
   args.query_stride = stride;
   args.query_count = count;
   args.classes = classes;
@@ -245,7 +246,7 @@ void VectorCoder::code_query(const float* y, bool top, size_t index, CodedQuerie
     from += group.dims;
     to += group.padded();
   }
-  int8_t* codes = out.codes.as<int8_t>() + index * out.stride;
+  int8_t* codes = out.codes.data() + index * out.stride;
   double middle = 0;  // 8-bit codes stand for their value less 127.5, not 128
   size_t at = 0;      // in values
   size_t put = 0;     // in codes
@@ -291,7 +292,7 @@ Result<CodedQueries> VectorCoder::code_queries(const Kernels& kernels, const flo
     out.classes += group.ends_class ? 1 : 0;
   }
   out.stride = round_up(out.stride, 64);
-  TRY_ASSIGN(out.codes, Buffer::allocate(count * out.stride));
+  out.codes.resize(count * out.stride + kQueryTail);
   out.code_sums.resize(count * out.classes);
   out.steps.resize(count * out.classes);
   out.first.resize(count);

@@ -15,7 +15,6 @@
 #include <span>
 #include <vector>
 
-#include "base/buffer.h"
 #include "base/status.h"
 #include "codec/rotation.h"
 #include "kernels/kernels.h"
@@ -53,7 +52,7 @@ struct CodedQueries {
   size_t count = 0;
   const std::vector<SearchGroup>* groups = nullptr;
   size_t stride = 0, classes = 0;
-  Buffer codes;                      // int8 [count, stride]
+  std::vector<int8_t> codes;         // [count, stride], and what kernels may read behind it
   std::vector<int32_t> code_sums;    // [count, classes]
   std::vector<float> steps;          // [count, classes]
   std::vector<float> first;          // [count]
