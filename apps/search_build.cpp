@@ -28,7 +28,8 @@ struct SourceOptions {
 
   template <class V>
   void visit(V&& v) {
-    v(vectors, "vectors", 1, kPathBytesMax, "file of vectors: .npy of float32 or float16");
+    v(vectors, "vectors", 1, kPathBytesMax,
+      "file of vectors: .npy of float32 or float16, or .fvecs");
     v(ids, "ids", 1, kPathBytesMax, ".npy of int64, one a vector; default the row numbers");
     v(attributes, "attributes", 1, kPathBytesMax, ".npy of integers [rows, 1 to 4], for filters");
   }
@@ -119,7 +120,7 @@ Status fit(VectorIndex& index, const Source& source) {
   std::vector<float> sample;
   for (const size_t row : sample_rows(source.vectors.rows(), kFitVectorsMax)) {
     sample.resize(sample.size() + d);
-    source.vectors.read(row, 1, sample.data() + sample.size() - d);
+    TRY(source.vectors.read(row, 1, sample.data() + sample.size() - d));
   }
   return index.fit(sample);
 }
@@ -132,7 +133,7 @@ Status add_all(Shell& shell, VectorIndex& index, const Source& source) {
   for (size_t first = 0; first < rows; first += kAddRows) {
     TRY(shell.go_on());
     const size_t count = std::min(kAddRows, rows - first);
-    source.vectors.read(first, count, vectors.data());
+    TRY(source.vectors.read(first, count, vectors.data()));
     std::vector<int64_t> ids;
     for (size_t i = first; i < first + count; ++i) {
       ids.push_back(source.ids.empty() ? static_cast<int64_t>(i) : source.ids[i]);

@@ -34,7 +34,8 @@ struct FindOptions {
   void visit(V&& v) {
     constexpr auto kMost = static_cast<int>(kNeighborsMax);
     v(index, "index", 1, kPathBytesMax, "the index");
-    v(queries, "queries", 1, kPathBytesMax, ".npy of float32 or float16 [queries, dimensions]");
+    v(queries, "queries", 1, kPathBytesMax,
+      ".npy of float32 or float16 [queries, dimensions], or .fvecs");
     v(k, "k", 1, kMost, "how many are found for each query");
     v(rerank, "rerank", 0, kMost, "score the best N again with the kept vectors; 0 = off");
     v(staged, "staged", false, true, "a first pass over the top two bits of each code");
@@ -143,7 +144,7 @@ Result<double> search_all(Shell& shell, const VectorIndex& index, const VectorFi
   for (size_t first = 0; first < queries.rows(); first += kQueriesAtATime) {
     TRY(shell.go_on());
     const size_t count = std::min(kQueriesAtATime, queries.rows() - first);
-    queries.read(first, count, batch.data());
+    TRY(queries.read(first, count, batch.data()));
     const auto start = Clock::now();
     const auto found = index.search({batch.data(), count * d}, options);
     seconds += seconds_since(start);
@@ -308,7 +309,7 @@ Status verb_search_bench(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const VectorFile file, open_queries(options, *index));
   const size_t d = file.dimensions();
   std::vector<float> queries(file.rows() * d);
-  file.read(0, file.rows(), queries.data());
+  TRY(file.read(0, file.rows(), queries.data()));
   const SearchOptions search = options.search();
   TRY_ASSIGN(const Taken together,
              fastest(shell, bench.repeat, [&] { return index->search(queries, search).status(); }));

@@ -120,11 +120,38 @@ Status check_size(const NpyHeader& header, size_t file_bytes, size_t width,
                  " are there");
 }
 
+// Errors: kUnsupported.
+Status check_dimensions(const std::string& path, size_t dimensions) {
+  if (dimensions >= 1 && dimensions <= kIndexDimensionsMax) return ok_status();
+  return unsupported(path + ": its vectors have " + std::to_string(dimensions) +
+                     " dimensions, not 1 to " + std::to_string(kIndexDimensionsMax));
+}
+
 }  // namespace
+
+Status VectorFile::open_fvecs() {
+  const std::string& path = file_.path();
+  const size_t bytes = file_.bytes().size();
+  fvecs_ = true;
+  uint32_t dimensions = 0;
+  if (bytes < sizeof dimensions) return damaged(path + ": is too short for an .fvecs");
+  std::memcpy(&dimensions, file_.bytes().data(), sizeof dimensions);
+  dimensions_ = dimensions;
+  TRY(check_dimensions(path, dimensions_));
+  row_bytes_ = sizeof dimensions + dimensions_ * sizeof(float);
+  rows_ = bytes / row_bytes_;
+  if (bytes % row_bytes_ == 0) return ok_status();
+  return damaged(path + ": has " + std::to_string(bytes) + " bytes, no multiple of the " +
+                 std::to_string(row_bytes_) + " of a row");
+}
 
 Result<VectorFile> VectorFile::open(const std::string& path) {
   VectorFile out;
   TRY_ASSIGN(out.file_, MappedFile::open(path));
+  if (path.ends_with(".fvecs")) {
+    TRY(out.open_fvecs());
+    return out;
+  }
   TRY_ASSIGN(const NpyHeader header, parse_header(out.file_.bytes(), path));
   if (header.type != "<f4" && header.type != "<f2") {
     return unsupported(path + ": holds '" + header.type +
@@ -138,24 +165,35 @@ Result<VectorFile> VectorFile::open(const std::string& path) {
   out.offset_ = header.data;
   out.rows_ = header.shape[0];
   out.dimensions_ = header.shape[1];
-  if (out.dimensions_ < 1 || out.dimensions_ > kIndexDimensionsMax) {
-    return unsupported(path + ": its vectors have " + std::to_string(out.dimensions_) +
-                       " dimensions, not 1 to " + std::to_string(kIndexDimensionsMax));
-  }
+  TRY(check_dimensions(path, out.dimensions_));
+  out.row_bytes_ = out.dimensions_ * (out.half_ ? 2 : 4);
   return out;
 }
 
-void VectorFile::read(size_t first, size_t count, float* out) const {
-  const uint8_t* from = file_.bytes().data() + offset_ + first * dimensions_ * (half_ ? 2 : 4);
-  if (!half_) {
-    if (count > 0) std::memcpy(out, from, count * dimensions_ * sizeof(float));
-    return;
+Status VectorFile::read(size_t first, size_t count, float* out) const {
+  for (size_t row = first; row < first + count; ++row, out += dimensions_) {
+    const uint8_t* from = file_.bytes().data() + offset_ + row * row_bytes_;
+    if (fvecs_) {
+      uint32_t dimensions = 0;
+      std::memcpy(&dimensions, from, sizeof dimensions);
+      if (dimensions != dimensions_) {
+        return damaged(file_.path() + ": row " + std::to_string(row) + " has " +
+                       std::to_string(dimensions) + " dimensions, the first one " +
+                       std::to_string(dimensions_));
+      }
+      from += sizeof dimensions;
+    }
+    if (!half_) {
+      std::memcpy(out, from, dimensions_ * sizeof(float));
+      continue;
+    }
+    for (size_t i = 0; i < dimensions_; ++i) {
+      uint16_t half = 0;
+      std::memcpy(&half, from + 2 * i, sizeof half);
+      out[i] = half_to_float(half);
+    }
   }
-  for (size_t i = 0; i < count * dimensions_; ++i) {
-    uint16_t half = 0;
-    std::memcpy(&half, from + 2 * i, sizeof half);
-    out[i] = half_to_float(half);
-  }
+  return ok_status();
 }
 
 Result<std::vector<int64_t>> read_integers(const std::string& path, size_t rows, size_t columns) {

@@ -187,6 +187,23 @@ class Search(ProgramTest):
                                       "--queries", queries), 1, "checksum")
         self.assert_failed(self.kvikk("search", "info", "--index", queries), 1, "is not an index")
 
+    def test_fvecs(self):
+        rows = b"".join(struct.pack(f"<i{DIMENSIONS}f", DIMENSIONS, *row) for row in self.base)
+        self.build("--bits", 8)
+        expected = self.query()[:2]
+        path = self.path("base.fvecs", rows)
+        result = self.kvikk("search", "build", "--vectors", path, "--out", self.path("ix"),
+                            "--bits", 8)
+        self.assertEqual(result.code, 0, result.error)
+        self.assertEqual(self.query()[:2], expected)
+        row_bytes = 4 + 4 * DIMENSIONS
+        changed = rows[:row_bytes] + struct.pack("<i", 7) + rows[row_bytes + 4:]
+        for data, words in ((rows[:-1], "no multiple"), (changed, "row 1 has 7 dimensions"),
+                            (b"\0" * 8, "0 dimensions"), (b"", "too short")):
+            result = self.kvikk("search", "build", "--vectors", self.path("bad.fvecs", data),
+                                "--out", self.path("none"))
+            self.assert_failed(result, 1, words, "bad.fvecs")
+
     def test_wrong_use(self):
         for words, say in ((("build",), "--vectors is missing"),
                            (("build", "--vectors", "x"), "--out is missing"),
