@@ -6,8 +6,7 @@
 
 #include "progress.h"
 #include "search/fit.h"
-#include "search/vector_file.h"
-#include "search_options.h"
+#include "search_source.h"
 #include "text/json_text.h"
 #include "text/numbers.h"
 #include "verbs.h"
@@ -20,20 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 // Rows that are read and added at a time: a chunk of the index.
 constexpr size_t kAddRows = 4096;
-
-struct SourceOptions {
-  std::string vectors;
-  std::string ids;
-  std::string attributes;
-
-  template <class V>
-  void visit(V&& v) {
-    v(vectors, "vectors", 1, kPathBytesMax,
-      "file of vectors: .npy of float32 or float16, or .fvecs");
-    v(ids, "ids", 1, kPathBytesMax, ".npy of int64, one a vector; default the row numbers");
-    v(attributes, "attributes", 1, kPathBytesMax, ".npy of integers [rows, 1 to 4], for filters");
-  }
-};
 
 struct BuildOptions {
   std::string out;
@@ -93,61 +78,32 @@ Result<IndexOptions> index_options(const BuildOptions& options) {
   return out;
 }
 
-// What goes into an index, rows at a time.
-struct Source {
-  VectorFile vectors;
-  std::vector<int64_t> ids;         // empty: row numbers
-  std::vector<int64_t> attributes;  // [rows, attribute_count]
-  size_t attribute_count = 0;
-};
-
-Result<Source> open_source(const SourceOptions& options) {
-  Source source;
-  TRY_ASSIGN(source.vectors, VectorFile::open(options.vectors));
-  const size_t rows = source.vectors.rows();
-  if (!options.ids.empty()) {
-    TRY_ASSIGN(source.ids, read_integers(options.ids, rows, 1));
-  }
-  if (!options.attributes.empty()) {
-    TRY_ASSIGN(source.attribute_count, integer_columns(options.attributes));
-    TRY_ASSIGN(source.attributes, read_integers(options.attributes, rows, source.attribute_count));
-  }
-  return source;
-}
-
-Status fit(VectorIndex& index, const Source& source) {
-  const size_t d = source.vectors.dimensions();
+Status fit(VectorIndex& index, const VectorSource& source) {
+  const size_t d = source.dimensions();
   std::vector<float> sample;
-  for (const size_t row : sample_rows(source.vectors.rows(), kFitVectorsMax)) {
+  for (const size_t row : sample_rows(source.rows(), kFitVectorsMax)) {
     sample.resize(sample.size() + d);
-    TRY(source.vectors.read(row, 1, sample.data() + sample.size() - d));
+    TRY(source.read(row, 1, sample.data() + sample.size() - d));
   }
   return index.fit(sample);
 }
 
-Status add_all(Shell& shell, VectorIndex& index, const Source& source) {
-  const size_t rows = source.vectors.rows();
-  const size_t d = source.vectors.dimensions();
+Status add_all(Shell& shell, VectorIndex& index, const VectorSource& source) {
+  const size_t d = source.dimensions();
   Progress progress(shell, "adding", false);
-  std::vector<float> vectors(std::min(rows, kAddRows) * d);
-  for (size_t first = 0; first < rows; first += kAddRows) {
+  std::vector<float> vectors(std::min(source.rows(), kAddRows) * d);
+  for (size_t first = 0; first < source.rows(); first += kAddRows) {
     TRY(shell.go_on());
-    const size_t count = std::min(kAddRows, rows - first);
-    TRY(source.vectors.read(first, count, vectors.data()));
-    std::vector<int64_t> ids;
-    for (size_t i = first; i < first + count; ++i) {
-      ids.push_back(source.ids.empty() ? static_cast<int64_t>(i) : source.ids[i]);
-    }
-    const size_t a = source.attribute_count;
-    const std::span<const int64_t> attributes(source.attributes);
-    const Status added =
-        index.add({vectors.data(), count * d}, ids, attributes.subspan(first * a, count * a));
+    const size_t count = std::min(kAddRows, source.rows() - first);
+    TRY(source.read(first, count, vectors.data()));
+    const Status added = index.add({vectors.data(), count * d}, source.ids(first, count),
+                                   source.attributes(first, count));
     if (!added.ok()) {
       return Status(added.code(), "rows " + std::to_string(first) + " to " +
                                       std::to_string(first + count - 1) + ", counted from " +
                                       std::to_string(first) + ": " + added.message());
     }
-    progress.show(first + count, rows);
+    progress.show(first + count, source.rows());
   }
   return ok_status();
 }
@@ -210,13 +166,13 @@ Status verb_search_build(Shell& shell, Arguments arguments) {
   if (!wanted) return ok_status();
   TRY(require(command, {"vectors", "out"}));
   TRY_ASSIGN(IndexOptions made, index_options(options));
-  TRY_ASSIGN(const Source source, open_source(source_options));
+  TRY_ASSIGN(const VectorSource source, VectorSource::open(shell, source_options));
   if (is_same_file(options.out, source_options.vectors)) {
     return invalid_argument("--out is the file of vectors, which it would replace");
   }
   const Stopwatch watch;
-  made.dimensions = source.vectors.dimensions();
-  made.attributes = source.attribute_count;
+  made.dimensions = source.dimensions();
+  made.attributes = source.attribute_count();
   TRY_ASSIGN(const std::unique_ptr<VectorIndex> index,
              VectorIndex::create(made, runtime.runtime()));
   if (options.fit) TRY(fit(*index, source));
@@ -243,9 +199,6 @@ Status verb_search_add(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(require(command, {"index"}));
-  if (command.given("vectors") != command.given("ids")) {
-    return invalid_argument("--vectors and --ids go together: row numbers are taken already");
-  }
   const Stopwatch watch;
   TRY_ASSIGN(const std::unique_ptr<VectorIndex> index,
              VectorIndex::open(options.index, runtime.runtime()));
@@ -256,11 +209,14 @@ Status verb_search_add(Shell& shell, Arguments arguments) {
     shell.note(count_text(removed) + " of " + count_text(ids.size()) + " were there");
   }
   if (command.given("vectors")) {
-    TRY_ASSIGN(const Source source, open_source(source_options));
+    TRY_ASSIGN(const VectorSource source, VectorSource::open(shell, source_options));
+    if (!source.has_ids()) {
+      return invalid_argument("vectors to add need --ids: row numbers are taken already");
+    }
     const size_t d = index->info().options.dimensions;
-    if (source.vectors.dimensions() != d) {
+    if (source.dimensions() != d) {
       return invalid_argument(source_options.vectors + ": its vectors have " +
-                              std::to_string(source.vectors.dimensions()) +
+                              std::to_string(source.dimensions()) +
                               " dimensions, those of the index " + std::to_string(d));
     }
     TRY(add_all(shell, *index, source));

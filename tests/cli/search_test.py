@@ -147,7 +147,7 @@ class Search(ProgramTest):
         found, _, _ = self.query("--threads", 1, k=1)
         self.assertEqual([row[0] for row in found], list(range(100000, 100009)))
         self.assert_failed(self.kvikk("search", "add", "--index", self.path("ix"), "--vectors",
-                                      more), 2, "--ids go together")
+                                      more), 2, "need --ids")
 
     def test_wrong_vectors_are_named(self):
         self.base[650][3] = float("nan")
@@ -203,6 +203,38 @@ class Search(ProgramTest):
             result = self.kvikk("search", "build", "--vectors", self.path("bad.fvecs", data),
                                 "--out", self.path("none"))
             self.assert_failed(result, 1, words, "bad.fvecs")
+
+    def test_json_lines(self):
+        ids = self.path("base-ids.npy", npy("<i8", 700, None, [10 * i for i in range(700)]))
+        self.build("--bits", 8, "--ids", ids)
+        expected = self.query()[:2]
+        lines = [json.dumps({"id": 10 * i, "vector": row, "attributes": [i]})
+                 for i, row in enumerate(self.base)]
+        path = self.path("base.jsonl", "\n".join(lines) + "\n")
+        result = self.kvikk("search", "build", "--vectors", path, "--out", self.path("ix"),
+                            "--bits", 8)
+        self.assertEqual(result.code, 0, result.error)
+        self.assertEqual(self.query()[:2], expected)
+        more = self.path("more.jsonl", json.dumps({"id": -5, "vector": self.queries[0],
+                                                   "attributes": [1]}))
+        result = self.kvikk("search", "add", "--index", self.path("ix"), "--vectors", more,
+                            "--json")
+        self.assertEqual(result.json["vectors"], 701)
+        for line, words in (('{"id": 1}', "'vector' must be there"), ("[1]", "object"),
+                            ('{"vector": [1, "x"]}', "no number"), ('{"vector": [1]}\n'
+                             '{"vector": [1, 2]}', "bad.jsonl:2: 'vector' is not as"),
+                            ('{"vector": [1]}\n{"vector": [2], "id": 3}', "'id' is not as"),
+                            ('{"vector": [1], "id": 1.5}', "whole numbers"),
+                            ('{"vector": [1], "id": 18446744073709551615}', "64 bits"),
+                            ("", "no lines")):
+            result = self.kvikk("search", "build", "--vectors", self.path("bad.jsonl", line),
+                                "--out", self.path("none"))
+            self.assert_failed(result, 1, words)
+        result = self.kvikk("search", "build", "--vectors",
+                            self.path("bad.jsonl", '{"vector": [1e999]}'), "--out",
+                            self.path("none"))
+        self.assertIn(result.code, (1, 2))
+        self.assertFalse(os.path.exists(self.path("none")))
 
     def test_wrong_use(self):
         for words, say in ((("build",), "--vectors is missing"),
