@@ -47,7 +47,8 @@ inline void multiply(const int8_t* queries, size_t stride) {
 }
 
 template <int kBits>
-inline void decode_step(const SearchPlanes& planes, size_t step, __m512i table, uint8_t* out) {
+inline void decode_step(const SearchPlanes& planes, size_t step, const LevelTables<kBits>& table,
+                        uint8_t* out) {
   __m512i levels[4];
   decode_half<kBits, 0>(planes, step, table, levels);
   for (size_t j = 0; j < 4; ++j) _mm512_store_si512(out + j * kLine, levels[j]);
@@ -61,7 +62,7 @@ void add_group(const SearchScanArgs& args, size_t block, const SearchGroup& grou
                uint8_t* scratch) {
   const SearchPlanes planes = {args.top + block * args.top_stride + group.top,
                                args.rest + block * args.rest_stride + group.rest, group.dims};
-  const __m512i table = _mm512_load_si512(group.table);
+  const LevelTables<kBits> table(group.table);
   const size_t steps = group.dims / kSearchDims;
   for (size_t step = 0; step < steps; step += 2) {
     uint8_t* const levels = scratch + step / 2 % 2 * kTileBytes;

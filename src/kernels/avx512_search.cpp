@@ -41,8 +41,8 @@ struct PlanesOf {
 
 template <int kBits, int kHalf, size_t kQueries, size_t kBlocks, size_t kChains>
 inline __attribute__((always_inline)) void add_half(const PlanesOf<kBlocks>& planes, size_t step,
-                                                    __m512i table, const int8_t* queries,
-                                                    size_t stride,
+                                                    const LevelTables<kBits>& table,
+                                                    const int8_t* queries, size_t stride,
                                                     __m512i (&sums)[kBlocks][kQueries][kChains]) {
   __m512i levels[kBlocks][4];
 #pragma GCC unroll 4
@@ -85,7 +85,7 @@ inline __attribute__((always_inline)) void add_group(const SearchScanArgs& args,
     planes.block[b] = {args.top + (at.block + b) * args.top_stride + group.top,
                        args.rest + (at.block + b) * args.rest_stride + group.rest, group.dims};
   }
-  const __m512i table = _mm512_load_si512(group.table);
+  const LevelTables<kBits> table(group.table);
   const int8_t* queries = args.queries + at.query * args.query_stride + dim;
   for (size_t step = 0; step < group.dims / kSearchDims; ++step) {
     if constexpr (kBlocks == 1) prefetch<kBits>(planes.block[0], step);

@@ -46,25 +46,53 @@ inline Nibbles join(__m512i high, __m512i low) {
   return {choose(0x33, low, up<2>(high)), choose(0x33, down<2>(low), high)};
 }
 
+// The table for codes that begin at bit 0, and, for codes of one or two bits, tables for those that
+// begin at bit s: at most bits 0 to 5 are read, so most of these codes need no shift at all.
+template <int kBits>
+struct LevelTables {
+  static constexpr int kCount = kBits <= 2 ? 6 : 1;
+  __m512i at[kCount];
+
+  explicit LevelTables(const uint8_t* table) {
+    at[0] = _mm512_load_si512(table);
+    alignas(64) uint8_t numbers[kSearchTableSize];
+    for (size_t i = 0; i < kSearchTableSize; ++i) numbers[i] = static_cast<uint8_t>(i);
+    const __m512i index = _mm512_load_si512(numbers);
+    // Bits that come in from the byte beside are not looked at: the table repeats.
+    for (int s = 1; s < kCount; ++s) {
+      const __m512i moved = _mm512_srl_epi16(index, _mm_cvtsi32_si128(s));
+      at[s] = _mm512_permutexvar_epi8(moved, at[0]);
+    }
+  }
+};
+
 // 32 dims are a step, a half of it 16; levels[j] holds 16 vectors x dims 4 j .. 4 j + 3 of them.
 template <int kBits, int kHalf>
-inline void decode_half(const SearchPlanes& p, size_t step, __m512i table, __m512i (&levels)[4]) {
+inline void decode_half(const SearchPlanes& p, size_t step, const LevelTables<kBits>& tables,
+                        __m512i (&levels)[4]) {
   constexpr int kBit = 2 * kHalf;
   const size_t two = step * 128 + kHalf * 64;
   const size_t one = step * 64;
-  const auto look_up = [&](__m512i index) { return _mm512_permutexvar_epi8(index, table); };
+  const auto look_up = [&](__m512i index) { return _mm512_permutexvar_epi8(index, tables.at[0]); };
   if constexpr (kBits == 1) {
     const __m512i x = load_line(p.top + one);
-    levels[0] = look_up(down<kBit>(x));
-    levels[1] = look_up(down<kBit + 1>(x));
-    levels[2] = look_up(down<kBit + 4>(x));
-    levels[3] = look_up(down<kBit + 5>(x));
+    const auto look_up_at = [&](int bit) { return _mm512_permutexvar_epi8(x, tables.at[bit]); };
+    levels[0] = look_up_at(kBit);
+    levels[1] = look_up_at(kBit + 1);
+    if constexpr (kHalf == 0) {
+      levels[2] = look_up_at(4);
+      levels[3] = look_up_at(5);
+    } else {
+      const __m512i last = down<2>(x);
+      levels[2] = _mm512_permutexvar_epi8(last, tables.at[4]);
+      levels[3] = _mm512_permutexvar_epi8(last, tables.at[5]);
+    }
   } else if constexpr (kBits == 2) {
     const __m512i top = load_line(p.top + two);
     levels[0] = look_up(top);
-    levels[1] = look_up(down<2>(top));
-    levels[2] = look_up(down<4>(top));
-    levels[3] = look_up(down<6>(top));
+    levels[1] = _mm512_permutexvar_epi8(top, tables.at[2]);
+    levels[2] = _mm512_permutexvar_epi8(top, tables.at[4]);
+    levels[3] = _mm512_permutexvar_epi8(down<2>(top), tables.at[4]);
   } else if constexpr (kBits == 3) {
     const __m512i top = load_line(p.top + two);
     const __m512i last = load_line(p.rest + one);
