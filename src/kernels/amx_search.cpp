@@ -24,7 +24,6 @@ using namespace avx512;  // NOLINT: decoding, internal to this file
 
 constexpr size_t kTileRows = 16;
 constexpr size_t kLine = 64;  // bytes
-constexpr size_t kTileDims = 64;
 constexpr size_t kTileBytes = kTileRows * kLine;
 constexpr size_t kTilesMax = kSearchQueriesMax / kTileRows;
 
