@@ -7,6 +7,8 @@ namespace kvikk {
 namespace {
 
 constexpr double kWeightOfNew = 0.2;
+// Shorter steps hold prompts up more than they help those that read.
+constexpr double kAutomaticSecondsMin = 0.08;
 
 void blend(double& average, double value) {
   average = average == 0 ? value : average + kWeightOfNew * (value - average);
@@ -29,8 +31,9 @@ double StepPacer::answer_seconds(size_t rows) const {
 size_t StepPacer::prompt_rows(size_t answer_rows, size_t most) const {
   if (answer_rows == 0) return most;
   const double alone = answer_seconds(answer_rows);
-  const double longest = step_seconds_max_ > 0 ? step_seconds_max_ : kStretch * alone;
-  if (row_seconds_ == 0 || longest == 0) return std::min(most, kPromptRowsFirst);
+  const double longest =
+      step_seconds_max_ > 0 ? step_seconds_max_ : std::max(kStretch * alone, kAutomaticSecondsMin);
+  if (row_seconds_ == 0 || alone == 0) return std::min(most, kPromptRowsFirst);
   const double rows = std::max(0.0, longest - alone) / row_seconds_;
   return std::min(most, std::max(kPromptRowsMin, static_cast<size_t>(std::min(rows, 1e6))));
 }
@@ -40,9 +43,10 @@ void StepPacer::measured(size_t answer_rows, size_t prompt_rows, double seconds)
     if (answer_rows > 0) blend(answer_seconds_[place_of(answer_rows)], seconds);
     return;
   }
-  // A few rows alone cost as much as reading the weights: no measure of a row beside others.
+  // Rows of a large piece alone are cheaper than those of a small one beside answers: a first
+  // guess.
   const double alone = answer_rows == 0 ? 0.0 : answer_seconds(answer_rows);
-  if (answer_rows == 0 ? prompt_rows < kPromptRowsFirst : alone == 0) return;
+  if (answer_rows == 0 ? row_seconds_ > 0 || prompt_rows < kPromptRowsFirst : alone == 0) return;
   blend(row_seconds_, std::max(seconds - alone, seconds / 16) / static_cast<double>(prompt_rows));
 }
 
