@@ -1,7 +1,9 @@
 // kvikk serve: one engine for many users, over HTTP.
 
 #include <poll.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "model_source.h"
@@ -15,6 +17,7 @@ namespace {
 constexpr size_t kKeyFileBytesMax = size_t{8} << 20;
 constexpr int kServedAtOnce = 16;  // sequences, where --parallel does not say
 constexpr int kDrainPollMs = 20;
+constexpr rlim_t kDescriptors = 4096;
 
 // "smollm2-135m", "model" of "/some/model.gguf", "folder" of "/some/folder/".
 std::string name_of(std::string model) {
@@ -22,6 +25,14 @@ std::string name_of(std::string model) {
   model = model.substr(model.rfind('/') + 1);
   if (model.ends_with(".gguf")) model.resize(model.size() - 5);
   return model;
+}
+
+// Many systems give 1024 descriptors unless a program asks for more.
+void ask_for_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kDescriptors) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kDescriptors);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void wait_for_signal(const Interrupts& interrupts) {
@@ -74,6 +85,7 @@ Status verb_serve(Shell& shell, Arguments arguments) {
   }
   TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, engine_options));
 
+  ask_for_descriptors();
   const StopOnInterrupt stop(shell.interrupts(), Interrupts::Policy::kDrain);
   TRY_ASSIGN(const std::unique_ptr<Server> server, Server::start(*loaded.engine, std::move(setup)));
   const EngineOptions& used = loaded.engine->options();

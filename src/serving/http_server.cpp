@@ -1,5 +1,8 @@
 #include "serving/http_server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -39,6 +42,13 @@ Result<tcp::endpoint> resolve(asio::io_context& io, const HttpServerOptions& opt
   return tcp::endpoint(found.begin()->endpoint().address(), port);
 }
 
+// At most half of the descriptors that the system gives: models and files need some too.
+size_t connections_allowed() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kConnectionsMax;
+  return std::clamp<size_t>(limit.rlim_cur / 2, 1, kConnectionsMax);
+}
+
 }  // namespace
 
 struct HttpServer::Parts {
@@ -49,6 +59,7 @@ struct HttpServer::Parts {
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::thread thread;
   int port = 0;
+  size_t connections_max = connections_allowed();
 
   void accept();
   void on_accept(tcp::socket socket);
@@ -71,7 +82,7 @@ void HttpServer::Parts::accept() {
 
 void HttpServer::Parts::on_accept(tcp::socket socket) {
   const auto session = std::make_shared<HttpSession>(std::move(socket), context);
-  if (context.sessions.size() <= kConnectionsMax) return session->run();
+  if (context.sessions.size() <= connections_max) return session->run();
   for (HttpSession* other : context.sessions) {
     if (other == session.get() || !other->reading()) continue;
     other->shared_from_this()->close();
