@@ -4,16 +4,14 @@
 // tokens i32[n] | for each group, for each slab: present u8, then its bytes if present | xxh3 u64
 // of all before it. The header names everything that must match; what does not is refused by name.
 
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <sstream>
 #include <string>
 
+#include "base/files.h"
 #include "base/mapped_file.h"
 #include "kv/coder.h"
 #include "kv/sequence_kv.h"
@@ -46,26 +44,20 @@ struct HashState {
   XXH3_state_t* state;
 };
 
-// Writes and hashes; remembers the first failure.
+// Writes and hashes.
 class Writer {
  public:
-  explicit Writer(FILE* file) : file_(file) {}
-  void bytes(const void* data, size_t size) {
-    if (failed_) return;
+  explicit Writer(AtomicFile& file) : file_(file) {}
+  Status bytes(const void* data, size_t size) {
     XXH3_64bits_update(hash_.state, data, size);
-    failed_ = std::fwrite(data, 1, size, file_) != size;
+    return file_.write({static_cast<const uint8_t*>(data), size});
   }
-  void number(uint64_t value) { bytes(&value, sizeof value); }
-  bool finish() {
-    const uint64_t sum = XXH3_64bits_digest(hash_.state);
-    failed_ = failed_ || std::fwrite(&sum, 1, sizeof sum, file_) != sizeof sum;
-    return !failed_ && std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0;
-  }
+  Status number(uint64_t value) { return bytes(&value, sizeof value); }
+  Status finish() { return number(XXH3_64bits_digest(hash_.state)); }
 
  private:
-  FILE* file_;
+  AtomicFile& file_;
   HashState hash_;
-  bool failed_ = false;
 };
 
 // Reads from the mapped file and never past its end.
@@ -129,33 +121,24 @@ Status save_sequence(const SequenceKv& sequence, const std::vector<int32_t>& tok
                      const std::string& model_key, const std::string& path) {
   CHECK(tokens.size() == sequence.length());
   PagePool& pool = sequence.pool();
-  const std::string temporary = path + ".partial";
-  FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) {
-    return io_error(temporary + ": cannot be written: " + std::strerror(errno));
-  }
+  TRY_ASSIGN(AtomicFile file, AtomicFile::create(path));
   Writer writer(file);
   const std::string header = header_of(pool.shape(), model_key);
-  writer.bytes(kMagic, kMagicBytes);
-  writer.number(header.size());
-  writer.bytes(header.data(), header.size());
-  writer.number(tokens.size());
-  writer.bytes(tokens.data(), tokens.size() * sizeof(int32_t));
+  TRY(writer.bytes(kMagic, kMagicBytes));
+  TRY(writer.number(header.size()));
+  TRY(writer.bytes(header.data(), header.size()));
+  TRY(writer.number(tokens.size()));
+  TRY(writer.bytes(tokens.data(), tokens.size() * sizeof(int32_t)));
   for (size_t i = 0; i * kPageTokens < tokens.size(); ++i) {
     for (size_t g = 0; g < pool.shape().groups.size(); ++g) {
       const SlabId slab = sequence.slab(g, i);
       const uint8_t present = slab != kNoSlab ? 1 : 0;
-      writer.bytes(&present, 1);
-      if (present != 0) writer.bytes(pool.slab(g, slab), pool.shape().slab_bytes(g));
+      TRY(writer.bytes(&present, 1));
+      if (present != 0) TRY(writer.bytes(pool.slab(g, slab), pool.shape().slab_bytes(g)));
     }
   }
-  const bool written = writer.finish();
-  const int write_error = errno;
-  if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return io_error(path + ": cannot be written: " + std::strerror(written ? errno : write_error));
-  }
-  return ok_status();
+  TRY(writer.finish());
+  return file.commit();
 }
 
 Result<LoadedSequence> load_sequence(PagePool& pool, const std::string& model_key,

@@ -4,7 +4,6 @@
 #include <openssl/evp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <zip.h>
 
@@ -24,11 +23,6 @@ namespace {
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr long kLockPollNanoseconds = 50 * 1000 * 1000;
 constexpr int kFolderEntriesMax = 10000;
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
-}
 
 struct ZipDiscard {
   void operator()(zip_t* archive) const { ::zip_discard(archive); }
@@ -70,57 +64,6 @@ std::string Sha256::hex() const {
   return text;
 }
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Status file_error(const std::string& path, const char* action, int error) {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return exhausted(
-        path + ": the disk is full, or the limit of this user is reached: " + std::strerror(error));
-  }
-  return io_error(path + ": " + action + ": " + std::strerror(error));
-}
-
-Status make_folders(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  return error ? file_error(path, "the folder cannot be made", error.value()) : ok_status();
-}
-
-Result<FileDescriptor> open_file(const std::string& path, int flags) {
-  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
-  if (file.get() < 0) return file_error(path, "cannot be opened", errno);
-  return file;
-}
-
-Status write_all(int fd, std::span<const uint8_t> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return file_error(path, "cannot be written", errno);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-  return ok_status();
-}
-
-Status write_file_atomically(const std::string& path, std::span<const uint8_t> bytes) {
-  const std::string temporary = path + ".new";
-  TRY_ASSIGN(const FileDescriptor file, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC));
-  Status status = write_all(file.get(), bytes, temporary);
-  if (status.ok()) status = publish_file(file, temporary, path);
-  if (!status.ok()) ::unlink(temporary.c_str());
-  return status;
-}
-
-Status publish_file(const FileDescriptor& file, const std::string& from, const std::string& to) {
-  if (::fsync(file.get()) != 0) return file_error(from, "cannot be written", errno);
-  if (::rename(from.c_str(), to.c_str()) != 0) return file_error(to, "cannot be named", errno);
-  TRY_ASSIGN(const FileDescriptor folder, open_file(folder_of(to), O_RDONLY | O_DIRECTORY));
-  if (::fsync(folder.get()) != 0) return file_error(to, "cannot be named", errno);
-  return ok_status();
-}
-
 Result<FileDescriptor> lock_file(const std::string& path, const std::function<Status()>& wait) {
   TRY_ASSIGN(FileDescriptor file, open_file(path, O_RDWR | O_CREAT));
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -145,12 +88,6 @@ Status read_range(int fd, uint64_t offset, uint64_t bytes, const std::string& pa
     done += static_cast<uint64_t>(got);
   }
   return ok_status();
-}
-
-uint64_t free_bytes(const std::string& path) {
-  struct statvfs info {};
-  if (::statvfs(path.c_str(), &info) != 0) return UINT64_MAX;  // writing will tell
-  return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
 uint64_t folder_bytes(const std::string& path) {

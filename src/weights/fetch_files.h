@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/files.h"
 #include "base/status.h"
 #include "weights/catalog.h"
 
@@ -30,38 +31,6 @@ class Sha256 {
   evp_md_ctx_st* context_;
 };
 
-// Closes what it holds.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
-
-// `action` on `path` failed with errno `error`.
-Status file_error(const std::string& path, const char* action, int error);
-
-Status make_folders(const std::string& path);
-
-Result<FileDescriptor> open_file(const std::string& path, int flags);
-
-Status write_all(int fd, std::span<const uint8_t> bytes, const std::string& path);
-
-// Writes beside `path`, then renames: whoever reads sees all of it or nothing.
-Status write_file_atomically(const std::string& path, std::span<const uint8_t> bytes);
-
-// Gives `from` the name `to` in the same file system, its bytes and the name safely on disk.
-Status publish_file(const FileDescriptor& file, const std::string& from, const std::string& to);
-
 // Takes the lock that is the file `path`. While another process has it, calls `wait` every 50 ms
 // and gives up with wait's error.
 Result<FileDescriptor> lock_file(const std::string& path, const std::function<Status()>& wait);
@@ -70,9 +39,6 @@ Result<FileDescriptor> lock_file(const std::string& path, const std::function<St
 using ByteSink = std::function<Status(std::span<const uint8_t>)>;
 Status read_range(int fd, uint64_t offset, uint64_t bytes, const std::string& path,
                   const ByteSink& sink);
-
-// Bytes that this user may still write in the file system of `path`.
-uint64_t free_bytes(const std::string& path);
 
 // Bytes of all files in a folder and the folders in it; 0 when it is not there.
 uint64_t folder_bytes(const std::string& path);

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <vector>
@@ -27,16 +26,11 @@ constexpr size_t kKeyBytes = 64;  // hexadecimal digits
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kDataAlign = 4096;
 constexpr char kEnding[] = ".panels";
-constexpr char kPart[] = ".part";
-
-std::span<const uint8_t> as_bytes(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
 
 // Text with its length, so that no two lists of texts hash alike.
 void add(Sha256& hash, std::string_view text) {
-  hash.update(as_bytes(std::to_string(text.size()) + ":"));
-  hash.update(as_bytes(text));
+  hash.update(bytes_of(std::to_string(text.size()) + ":"));
+  hash.update(bytes_of(text));
 }
 
 void add(Sha256& hash, uint64_t number) { add(hash, std::to_string(number)); }
@@ -144,38 +138,6 @@ bool read_at(int fd, uint64_t offset, std::span<uint8_t> target) {
   return true;
 }
 
-// Keeps the newest, and none that a writer left behind unfinished.
-void tidy_folder(const std::string& folder) {
-  constexpr size_t kEntriesMax = 1000;
-  constexpr std::chrono::hours kPartAgeMax(1);
-  using Time = std::filesystem::file_time_type;
-  std::vector<std::pair<Time, std::filesystem::path>> caches;
-  std::error_code error;
-  size_t entries = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (++entries > kEntriesMax) break;
-    const std::string name = entry.path().filename();
-    const Time time = entry.last_write_time(error);
-    if (error) continue;
-    if (name.ends_with(kEnding)) caches.emplace_back(time, entry.path());
-    if (name.ends_with(kPart) && Time::clock::now() - time > kPartAgeMax) {
-      std::filesystem::remove(entry.path(), error);
-    }
-  }
-  std::sort(caches.begin(), caches.end());
-  for (size_t i = 0; i + kPanelCachesMax < caches.size(); ++i) {
-    std::filesystem::remove(caches[i].second, error);
-  }
-}
-
-Status write_parts(int fd, const std::string& path, const std::string& header,
-                   std::span<const uint8_t> memory) {
-  TRY(write_all(fd, as_bytes(header), path));
-  const std::vector<uint8_t> padding(data_offset(memory.size()) - header.size());
-  TRY(write_all(fd, padding, path));
-  return write_all(fd, memory, path);
-}
-
 }  // namespace
 
 std::string panel_cache_key(const TensorSource& source, std::string_view recipe) {
@@ -237,18 +199,19 @@ Status write_panel_cache(const std::string& path, const std::string& key,
   CHECK(key.size() == kKeyBytes);
   const std::string folder = std::filesystem::path(path).parent_path();
   TRY(make_folders(folder));
-  tidy_folder(folder);
+  keep_newest(folder, kEnding, kPanelCachesMax);
   if (free_bytes(folder) < memory.size() + kSpareBytes) {
     return exhausted(folder + ": has no room for " + megabytes(memory.size()) +
                      " of quantized weights and 1 GB to spare");
   }
-  const std::string part = path + "." + std::to_string(::getpid()) + kPart;
-  TRY_ASSIGN(const FileDescriptor file, open_file(part, O_WRONLY | O_CREAT | O_TRUNC));
-  Status status = write_parts(file.get(), part, header_of(key, memory, pool), memory);
-  if (status.ok()) status = publish_file(file, part, path);
-  if (!status.ok()) ::unlink(part.c_str());
-  tidy_folder(folder);
-  return status;
+  TRY_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  const std::string header = header_of(key, memory, pool);
+  TRY(file.write(bytes_of(header)));
+  TRY(file.write(std::vector<uint8_t>(data_offset(memory.size()) - header.size())));
+  TRY(file.write(memory));
+  TRY(file.commit());
+  keep_newest(folder, kEnding, kPanelCachesMax);
+  return ok_status();
 }
 
 }  // namespace kvikk
