@@ -10,11 +10,10 @@
 #include "drafting/model_drafter.h"
 #include "drafting/registry.h"
 #include "engine/chat_prompt.h"
+#include "engine/condition_keys.h"
 #include "models/kv_coding.h"
-#include "models/kv_sidecar.h"
 #include "text/utf8.h"
 #include "weights/block_quantizer.h"
-#include "weights/catalog.h"
 
 namespace kvikk {
 
@@ -30,39 +29,6 @@ size_t available_memory_bytes() {
     file.ignore(64, '\n');
   }
   return 0;
-}
-
-// Models whose weights are smaller are measured at each start: it takes no time.
-constexpr size_t kKeptModelBytesMin = size_t{32} << 20;
-
-// What coding needs to know of the keys: measured over the built-in text, or only what the weights
-// say where there is no tokenizer for it. What was measured is kept for the next start.
-Result<std::vector<KeyConditioning>> condition_keys(Model& model, Compute& compute,
-                                                    const TensorSource& tensors,
-                                                    const Tokenizer* tokenizer,
-                                                    const KvChoice& choice, size_t context) {
-  if (tokenizer == nullptr) return bias_conditioning(model.config(), model.weights());
-  std::vector<TokenId> tokens = tokenizer->encode(calibration_text(), {});
-  if (tokenizer->adds_bos() && tokenizer->bos().has_value()) {
-    tokens.insert(tokens.begin(), *tokenizer->bos());
-  }
-  // Never less because of this engine's own context: the same model has the same codes everywhere.
-  tokens.resize(std::min({tokens.size(), kCalibrationTokensMax, model.config().context}));
-  if (tokens.size() < kCalibrationTokensMax / 4) {  // they would measure noise
-    return bias_conditioning(model.config(), model.weights());
-  }
-  if (model.weights().memory.size() < kKeptModelBytesMin) {
-    return calibrate_keys(model, compute, tokens, choice, context);
-  }
-  const std::string key = kv_sidecar_key(tensors, choice);
-  const std::string path = kv_sidecar_path(default_models_dir(), key);
-  auto kept = read_kv_sidecar(path, key);
-  if (kept.ok() && kept->size() == model.config().layers * model.config().kv_heads) return kept;
-  TRY_ASSIGN(std::vector<KeyConditioning> measured,
-             calibrate_keys(model, compute, tokens, choice, context));
-  // A folder that cannot be written costs time at the next start and nothing else.
-  static_cast<void>(write_kv_sidecar(path, key, measured));
-  return measured;
 }
 
 // Context and slabs of each group. An explicit context must fit; an automatic one shrinks until it
@@ -242,7 +208,7 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   const size_t context_most = o.context > 0 ? static_cast<size_t>(o.context) : config.context;
   std::shared_ptr<const KvCoder> coder;
   if (choice.coded()) {  // its sizes do not depend on what is measured
-    TRY_ASSIGN(coder, make_kv_coder(config, choice, context_most, {}));
+    TRY_ASSIGN(coder, make_kv_coder(config, choice, context_most));
   }
   std::vector<size_t> slabs;
   TRY(size_cache(Model::kv_shape(config, choice.exact, coder), config, o, slabs));
@@ -251,10 +217,10 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
                                         rows_max, engine->context(), choice.coded()));
   if (choice.coded()) {
     const Result<const Tokenizer*> tokenizer = engine->tokenizer();
-    TRY_ASSIGN(auto conditioning,
-               condition_keys(*parts.model, *parts.compute, *file.tensors,
-                              tokenizer.ok() ? *tokenizer : nullptr, choice, context_most));
-    TRY_ASSIGN(coder, make_kv_coder(config, choice, context_most, std::move(conditioning)));
+    TRY_ASSIGN(auto conditioning, condition_keys(*parts.model, *parts.compute, *file.tensors,
+                                                 tokenizer.ok() ? *tokenizer : nullptr,
+                                                 {choice, context_most, o.weights, o.cache_dir}));
+    if (!conditioning.empty()) coder = coder->conditioned(std::move(conditioning));
   }
   TRY_ASSIGN(PagePool pool, PagePool::create(Model::kv_shape(config, choice.exact, coder), slabs));
   parts.pool = std::make_unique<PagePool>(std::move(pool));

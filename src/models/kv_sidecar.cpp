@@ -1,13 +1,11 @@
 #include "models/kv_sidecar.h"
 
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 
+#include "base/files.h"
 #include "base/mapped_file.h"
 #include "models/kv_coding.h"
 #include "weights/panel_cache.h"
@@ -20,6 +18,8 @@ constexpr char kMagic[] = "KVIKKEY1";
 constexpr size_t kMagicBytes = 8;
 // Of a file: a fitted basis of every head of a very large model.
 constexpr uint64_t kSidecarBytesMax = uint64_t{4} << 30;
+constexpr uint64_t kSpareBytes = uint64_t{1} << 28;  // left free on the disk
+constexpr char kEnding[] = ".keys";
 
 // The parts of an entry, in the order of the file.
 template <class Entry, class F>
@@ -70,17 +70,23 @@ bool read_entry(Reader& reader, KeyConditioning& entry) {
 
 }  // namespace
 
-std::string kv_sidecar_key(const TensorSource& source, const KvChoice& choice) {
+std::string kv_sidecar_key(const TensorSource& source, const ModelConfig& config,
+                           const KvChoice& choice, std::string_view weights, size_t context) {
   const std::string_view text = calibration_text();
   // A mean and a balance serve all codecs, a fitted basis its own.
   const bool fitted = choice.keys->coding == KvCoding::kFitted;
-  return panel_cache_key(source, "keys 1 " + std::string(fitted ? choice.keys->name : "balance") +
-                                     (choice.exact == KvFormat::kF32 ? " f32 " : " bf16 ") +
-                                     std::to_string(XXH3_64bits(text.data(), text.size())));
+  std::string recipe = "keys 3 " + std::string(fitted ? choice.keys->name : "balance");
+  recipe += choice.exact == KvFormat::kF32 ? " f32" : " bf16";
+  recipe += " weights " + std::string(weights);
+  for (const RopeConfig* rope : {&config.rope, &config.rope_sliding}) {
+    recipe += uses_long_factors(*rope, context) ? " long" : " short";
+  }
+  return panel_cache_key(source,
+                         recipe + " text " + std::to_string(XXH3_64bits(text.data(), text.size())));
 }
 
 std::string kv_sidecar_path(const std::string& models_dir, const std::string& key) {
-  return models_dir + "/cache/" + key + ".keys";
+  return models_dir + "/cache/" + key + kEnding;
 }
 
 Result<std::vector<KeyConditioning>> read_kv_sidecar(const std::string& path,
@@ -126,20 +132,14 @@ Status write_kv_sidecar(const std::string& path, const std::string& key,
     for (const CodedSegment& segment : entry.layout.segments) put(out, &segment, sizeof segment);
   }
   put_number(out, XXH3_64bits(out.data(), out.size()));
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (error) return io_error(path + ": cannot be written: " + error.message());
-  const std::string temporary = path + "." + std::to_string(::getpid());
-  FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) {
-    return io_error(temporary + ": cannot be written: " + std::strerror(errno));
+  const std::string folder = std::filesystem::path(path).parent_path();
+  TRY(make_folders(folder));
+  if (free_bytes(folder) < out.size() + kSpareBytes) {
+    return exhausted(folder + ": has no room for " + std::to_string(out.size()) +
+                     " bytes of measured keys and " + std::to_string(kSpareBytes) + " to spare");
   }
-  const bool written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
-  const int write_error = errno;
-  if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return io_error(path + ": cannot be written: " + std::strerror(written ? errno : write_error));
-  }
+  TRY(write_file_atomically(path, bytes_of(out)));
+  keep_newest(folder, kEnding, kKvSidecarsMax);
   return ok_status();
 }
 

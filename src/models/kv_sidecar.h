@@ -8,20 +8,27 @@
 // not match its key and checksum is measured again.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "kv/coder.h"
+#include "models/config.h"
 #include "weights/tensor_source.h"
 
 namespace kvikk {
 
-// Says which model, which codec of keys and which built-in text.
-std::string kv_sidecar_key(const TensorSource& source, const KvChoice& choice);
+// Names all that a measurement depends on: the model, how its weights were quantized at load, the
+// rotary embedding that `context` positions choose, the codec of keys, the built-in text.
+std::string kv_sidecar_key(const TensorSource& source, const ModelConfig& config,
+                           const KvChoice& choice, std::string_view weights, size_t context);
 // MODELS_DIR/cache/KEY.keys
 std::string kv_sidecar_path(const std::string& models_dir, const std::string& key);
 
-// Errors: kNotFound, kDamaged, kIo.
+// Files that a folder keeps; the oldest goes when one more is written.
+inline constexpr size_t kKvSidecarsMax = 32;
+
+// Errors of reading: kNotFound, kDamaged, kIo; of writing: kExhausted (the disk), kIo.
 Result<std::vector<KeyConditioning>> read_kv_sidecar(const std::string& path,
                                                      const std::string& key);
 Status write_kv_sidecar(const std::string& path, const std::string& key,

@@ -53,6 +53,10 @@ void stretch_yarn(const RopeConfig& rope, size_t rotary, float* out) {
 
 }  // namespace
 
+bool uses_long_factors(const RopeConfig& rope, size_t context) {
+  return rope.scaling == Scaling::kLongRope && static_cast<float>(context) > rope.original_context;
+}
+
 void fill_inverse_frequencies(const RopeConfig& rope, size_t rotary, size_t context, float* out) {
   for (size_t i = 0; i < rotary / 2; ++i) {
     const double exponent = static_cast<double>(2 * i) / static_cast<double>(rotary);
@@ -63,8 +67,7 @@ void fill_inverse_frequencies(const RopeConfig& rope, size_t rotary, size_t cont
       out[i] = static_cast<float>(stretch_llama3(rope, static_cast<double>(out[i])));
     }
     if (rope.scaling == Scaling::kLongRope) {
-      const bool extended = static_cast<float>(context) > rope.original_context;
-      out[i] /= (extended ? rope.long_factors : rope.short_factors)[i];
+      out[i] /= (uses_long_factors(rope, context) ? rope.long_factors : rope.short_factors)[i];
     }
   }
   if (rope.scaling == Scaling::kYarn) stretch_yarn(rope, rotary, out);

@@ -36,6 +36,7 @@ struct RopeConfig {
 // the same for all tokens that share a cache, so it is made once for the engine: `context` is the
 // longest sequence that it admits. An engine opened with at most the original context uses the
 // short ones.
+bool uses_long_factors(const RopeConfig& rope, size_t context);
 void fill_inverse_frequencies(const RopeConfig& rope, size_t rotary, size_t context, float* out);
 
 // Reads base, scaling and rotating dimensions into config.rope, config.rope_sliding and
