@@ -21,12 +21,6 @@ size_t KvShape::bytes_per_token() const {
   return bytes;
 }
 
-size_t KvShape::layer_count() const {
-  size_t layers = 0;
-  for (const KvGroup& group : groups) layers += group.coded ? 0 : group.layers.size();
-  return layers;
-}
-
 size_t KvShape::sequence_slabs(size_t group, size_t tokens, size_t step_tokens) const {
   const size_t all = (tokens + kPageTokens - 1) / kPageTokens;
   const size_t window = groups[group].window;

@@ -37,6 +37,25 @@ struct KvGroup {
   bool coded = false;  // holds codes
 };
 
+// The first position that a token at `position` sees through a window of `window` tokens, itself
+// included; 0: all.
+inline constexpr size_t first_seen(size_t position, size_t window) {
+  return window > 0 && position + 1 > window ? position + 1 - window : 0;
+}
+
+// Whether held(i) of every slab i of a group that a token at `length` reads, and of those that are
+// kept besides the window.
+template <class Held>
+bool holds_seen(const KvGroup& group, size_t length, Held&& held) {
+  for (size_t i = first_seen(length, group.window) / kPageTokens; i * kPageTokens < length; ++i) {
+    if (!held(i)) return false;
+  }
+  for (size_t i = 0; i < group.first_slabs && i * kPageTokens < length; ++i) {
+    if (!held(i)) return false;
+  }
+  return true;
+}
+
 // The largest key or value of a KV head.
 inline constexpr size_t kKvDimMax = 576;
 
@@ -70,7 +89,6 @@ struct KvShape {
   // Bytes that one token takes in all layers while it is visible to all of them, past the few
   // pages that a coded cache keeps exact.
   size_t bytes_per_token() const;
-  size_t layer_count() const;
   // Bytes that a sequence of `tokens` holds once dropped slabs are given back.
   size_t sequence_bytes(size_t tokens) const;
   // Slabs of a group that a sequence of `tokens` can hold at a time, while up to `step_tokens` are

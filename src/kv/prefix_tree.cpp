@@ -58,14 +58,8 @@ size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max, Se
   const KvShape& shape = pool_.shape();
   const auto usable = [&](size_t length) {
     for (size_t g = 0; g < shape.groups.size(); ++g) {
-      const size_t window = shape.groups[g].window;
-      const size_t oldest = window == 0 || length + 1 <= window ? 0 : length + 1 - window;
-      for (size_t i = oldest / kPageTokens; i * kPageTokens < length; ++i) {
-        if (path[i]->slabs[g] == kNoSlab) return false;
-      }
-      for (size_t i = 0; i < shape.groups[g].first_slabs && i * kPageTokens < length; ++i) {
-        if (path[i]->slabs[g] == kNoSlab) return false;
-      }
+      const auto held = [&](size_t i) { return path[i]->slabs[g] != kNoSlab; };
+      if (!holds_seen(shape.groups[g], length, held)) return false;
     }
     return true;
   };

@@ -71,16 +71,8 @@ void SequenceKv::advance(size_t tokens) {
 bool SequenceKv::can_truncate(size_t length) const {
   if (length > length_) return false;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const size_t window = pool_->shape().groups[g].window;
-    if (window == 0) continue;
-    const size_t oldest = length + 1 > window ? length + 1 - window : 0;
-    for (size_t i = oldest / kPageTokens; i * kPageTokens < length; ++i) {
-      if (groups_[g][i] == kNoSlab) return false;
-    }
-    const size_t first_slabs = pool_->shape().groups[g].first_slabs;
-    for (size_t i = 0; i < first_slabs && i * kPageTokens < length; ++i) {
-      if (groups_[g][i] == kNoSlab) return false;
-    }
+    const auto held = [&](size_t i) { return groups_[g][i] != kNoSlab; };
+    if (!holds_seen(pool_->shape().groups[g], length, held)) return false;
   }
   return true;
 }
@@ -100,9 +92,8 @@ void SequenceKv::truncate(size_t length) {
 void SequenceKv::drop_unseen() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const KvGroup& group = pool_->shape().groups[g];
-    const size_t window = group.window + group.take_back;
-    if (group.window == 0 || length_ + 1 <= window) continue;
-    const size_t oldest = length_ + 1 - window;  // the first position that is wanted
+    if (group.window == 0) continue;
+    const size_t oldest = first_seen(length_, group.window + group.take_back);
     const size_t unseen = std::min(oldest / kPageTokens, groups_[g].size());
     // Slabs are dropped oldest first, so the first one still held ends the walk.
     const size_t kept = pool_->shape().groups[g].first_slabs;

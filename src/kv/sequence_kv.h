@@ -34,7 +34,7 @@ class SequenceKv {
 
   // Forgets all tokens from `length` on. Precondition: can_truncate(length).
   void truncate(size_t length);
-  // Whether the sliding layers still hold what a token at `length` sees.
+  // Whether all groups still hold what a token at `length` sees.
   bool can_truncate(size_t length) const;
 
   // Gives back the slabs that no coming token can see.
