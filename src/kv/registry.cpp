@@ -4,14 +4,12 @@ namespace kvikk {
 
 namespace {
 
-constexpr KvCodec kQ8 = {"q8", "8 bits, even steps", KvCoding::kLargest, 8};
-constexpr KvCodec kFit4 = {"fit4", "keys 4 bits in a fitted basis, values turbo4",
-                           KvCoding::kFitted, 4};
-constexpr KvCodec kFit3 = {"fit3", "keys 3 bits in a fitted basis, values turbo3",
-                           KvCoding::kFitted, 3};
-constexpr KvCodec kTurbo4 = {"turbo4", "TurboQuant, 4 bits", KvCoding::kSphere, 4};
-constexpr KvCodec kTurbo3 = {"turbo3", "TurboQuant, 3 bits", KvCoding::kSphere, 3};
-constexpr KvCodec kTurbo2 = {"turbo2", "TurboQuant, 2 bits", KvCoding::kSphere, 2};
+constexpr KvCodec kQ8 = {"q8", KvCoding::kLargest, 8};
+constexpr KvCodec kFit4 = {"fit4", KvCoding::kFitted, 4};
+constexpr KvCodec kFit3 = {"fit3", KvCoding::kFitted, 3};
+constexpr KvCodec kTurbo4 = {"turbo4", KvCoding::kSphere, 4};
+constexpr KvCodec kTurbo3 = {"turbo3", KvCoding::kSphere, 3};
+constexpr KvCodec kTurbo2 = {"turbo2", KvCoding::kSphere, 2};
 
 constexpr const KvCodec* kCodecs[] = {&kQ8, &kFit4, &kFit3, &kTurbo4, &kTurbo3, &kTurbo2};
 

@@ -22,7 +22,6 @@ enum class KvCoding : uint8_t {
 
 struct KvCodec {
   std::string_view name;
-  std::string_view words;
   KvCoding coding;
   uint32_t bits;  // a coordinate; on average where they differ
 };
