@@ -82,21 +82,10 @@ void decode_keys(const uint8_t* part, const CodedLayout& layout, size_t out_dims
     const __m512 scale = scales_at(part + 4 * block_bytes + block * 32);
     float* to = out + block * out_dims * 16;
     for (const CodedSegment& s : layout.segments) {
-      switch (s.bits) {
-        case 8:
-          decode_key_run<8>(run, layout, s.dims, scale, to);
-          break;
-        case 4:
-          decode_key_run<4>(run, layout, s.dims, scale, to);
-          break;
-        case 3:
-          decode_key_run<3>(run, layout, s.dims, scale, to);
-          break;
-        case 2:
-          decode_key_run<2>(run, layout, s.dims, scale, to);
-          break;
-        default:
-          for (size_t d = 0; d < s.dims; ++d) _mm512_storeu_ps(to + d * 16, _mm512_setzero_ps());
+      with_code_bits(
+          s.bits, [&](auto bits) { decode_key_run<bits.kBits>(run, layout, s.dims, scale, to); });
+      for (size_t d = 0; s.bits == 0 && d < s.dims; ++d) {
+        _mm512_storeu_ps(to + d * 16, _mm512_setzero_ps());
       }
       run += coded_run_bytes(s.bits, s.dims / 4);
       to += s.dims * 16;
@@ -132,25 +121,13 @@ void decode_values(const uint8_t* part, const CodedLayout& layout, float* out) {
                              _mm512_permute_ps(all, 0xaa), _mm512_permute_ps(all, 0xff)};
     float* to = out + row * 4 * dims;
     for (const CodedSegment& s : layout.segments) {
-      switch (s.bits) {
-        case 8:
-          decode_value_run<8>(run, layout, s.dims, scale, dims, to);
-          break;
-        case 4:
-          decode_value_run<4>(run, layout, s.dims, scale, dims, to);
-          break;
-        case 3:
-          decode_value_run<3>(run, layout, s.dims, scale, dims, to);
-          break;
-        case 2:
-          decode_value_run<2>(run, layout, s.dims, scale, dims, to);
-          break;
-        default:
-          for (size_t i = 0; i < 4; ++i) {
-            for (size_t d = 0; d < s.dims; d += 16) {
-              _mm512_storeu_ps(to + i * dims + d, _mm512_setzero_ps());
-            }
-          }
+      with_code_bits(s.bits, [&](auto bits) {
+        decode_value_run<bits.kBits>(run, layout, s.dims, scale, dims, to);
+      });
+      for (size_t i = 0; s.bits == 0 && i < 4; ++i) {
+        for (size_t d = 0; d < s.dims; d += 16) {
+          _mm512_storeu_ps(to + i * dims + d, _mm512_setzero_ps());
+        }
       }
       run += coded_run_bytes(s.bits, s.dims / 16);
       to += s.dims;

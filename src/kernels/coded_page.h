@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kernels.h"
+
 namespace kvikk {
 
 inline constexpr size_t kCodedSegmentsMax = 5;
@@ -40,30 +42,40 @@ struct CodedLayout {
   float byte_scale[9] = {};  // by bits
 };
 
+// What joins the scores of a page because a mean was taken out of its keys before they were rotated
+// (kv/coder.h): for each pair of dims a cosine and a sine of an angle that advances with the token.
+// Angles count from the middle of a page. Pairs that hardly turn within a page are summed as one
+// polynomial of the token: their angle there is at most kSlowAngle.
+inline constexpr size_t kPositionPowers = 6;  // 1, x, ... x^5
+inline constexpr float kSlowAngle = 0.25f;
+inline constexpr float kPageMiddle = 31.5f;
+
+struct PositionTerm {
+  size_t fast = 0, slow = 0;        // pairs
+  const uint32_t* pairs = nullptr;  // [fast + slow]: their places in the tables
+  size_t table_pairs = 0;
+  const float* angles = nullptr;  // [cosines, sines][table_pairs][64] of (token - middle) f
+  // [kPositionPowers][table_pairs]: f^k / k! with the signs of the series of cosine and sine
+  const float* powers = nullptr;
+};
+
 // Queries of one KV head against coded pages of it, in integers. A query comes as bytes: its dims
 // times the byte_scale of their segment are query_scale * (128 * high + low). A page's softmax
-// weights, times the values' scales, become 8 bits of the largest of the page. Otherwise as
-// AttendArgs (kernels.h): the same rules of order and visibility.
-struct CodedAttendArgs {
-  const uint8_t* const* pages = nullptr;  // [page_count]: keys, then values
-  size_t page_count = 0;
-  size_t first_position = 0;
+// weights, times the values' scales, become 8 bits of the largest of the page.
+struct CodedAttendArgs : AttendRows {
   const CodedLayout* keys = nullptr;
   const CodedLayout* values = nullptr;  // one segment
-  size_t value_offset = 0;              // of the values in a page
-  float softcap = 0.0f;
-  size_t rows = 0;
+  size_t value_offset = 0;              // of the values in a page, after the keys
   const int8_t* query_bytes = nullptr;  // [rows][2][dims]: high, low
   bool two_halves = false;              // else low is nothing and high counts 1
   const int32_t* query_sums = nullptr;  // [rows][2] of the bytes
   const float* query_scales = nullptr;  // [rows]
-  const float* bias = nullptr;          // [page_count][rows][64], joins the scores; or null
-  const uint32_t* visible_begin = nullptr;
-  const uint32_t* visible_end = nullptr;
-  float* max = nullptr;
-  float* sum = nullptr;
-  float* acc = nullptr;        // [rows, dims of values]
-  uint8_t* scratch = nullptr;  // attend_scratch_bytes()
+  // What joins the scores; null: nothing. Row r has a constant at terms[r * terms_stride], then of
+  // each pair its share of the cosine, then [terms_pairs] further on of the sine, for angle 0.
+  const PositionTerm* position = nullptr;
+  const float* terms = nullptr;
+  size_t terms_stride = 0, terms_pairs = 0;
+  const float* const* turns = nullptr;  // [page_count]: [cosines, sines][table_pairs] of the middle
 };
 
 // static: each file has its own copy (float16.h says why).
@@ -98,6 +110,27 @@ static inline size_t coded_value_row_bytes(const CodedLayout& layout) {
   size_t bytes = 0;
   for (const CodedSegment& s : layout.segments) bytes += coded_run_bytes(s.bits, s.dims / 16);
   return bytes;
+}
+
+// Calls f with the number of bits as a constant: f(CodeBits<4>{}). Codes of 0 bits are not there.
+template <size_t kCount>
+struct CodeBits {
+  static constexpr size_t kBits = kCount;
+};
+template <class F>
+static inline void with_code_bits(size_t bits, F&& f) {
+  switch (bits) {
+    case 8:
+      return f(CodeBits<8>{});
+    case 4:
+      return f(CodeBits<4>{});
+    case 3:
+      return f(CodeBits<3>{});
+    case 2:
+      return f(CodeBits<2>{});
+    default:
+      return;
+  }
 }
 
 inline constexpr size_t kCodedScaleBytes = 64 * 2;

@@ -76,29 +76,32 @@ inline constexpr size_t kv_part_bytes(KvFormat format, size_t dim) {
   return kPageTokens * dim * (format == KvFormat::kF32 ? 4 : 2);
 }
 
-// Queries of one KV head against consecutive pages of it. Every row sees tokens whose absolute
-// position is in [visible_begin, visible_end); pages are always computed whole (64 tokens),
-// invisible ones get weight 0. All rows of a call have visible_end in the same page, the last one
-// given (so that no row ever adds a page that it does not see after one that it does). The result
-// is unnormalised: out = acc / sum. Order of the reductions: scores over dims ascending; page by
-// page: the page's maximum joins the running one, the sums are rescaled, the weights exp(score -
-// max) are summed in a fixed tree, values are added in order of tokens.
-struct AttendArgs {
+// Rows of queries of one KV head, the consecutive pages that they meet, and what comes out. Every
+// row sees tokens whose absolute position is in [visible_begin, visible_end); pages are always
+// computed whole (64 tokens), invisible ones get weight 0. All rows of a call have visible_end in
+// the same page, the last one given (so that no row ever adds a page that it does not see after one
+// that it does). The result is unnormalised: out = acc / sum. Order of the reductions: scores over
+// dims ascending; page by page: the page's maximum joins the running one, the sums are rescaled,
+// the weights exp(score - max) are summed in a fixed tree, values are added in order of tokens.
+struct AttendRows {
   const uint8_t* const* pages = nullptr;  // [page_count], page i starts at position first + 64 i
   size_t page_count = 0;
   size_t first_position = 0;  // a multiple of 64
-  size_t key_dim = 0;         // multiples of 16
-  size_t value_dim = 0;
-  bool value_in_key = false;  // values are the first value_dim dims of the keys
   float softcap = 0.0f;       // scores become softcap * tanh(score / softcap); 0: they stay
   size_t rows = 0;
-  const float* queries = nullptr;           // [rows, key_dim], multiplied by the softmax scale
   const uint32_t* visible_begin = nullptr;  // [rows]
   const uint32_t* visible_end = nullptr;    // [rows]
   float* max = nullptr;                     // out [rows]; -1e30 where nothing is visible
   float* sum = nullptr;                     // out [rows]
-  float* acc = nullptr;                     // out [rows, value_dim]
+  float* acc = nullptr;                     // out [rows, dims of a value]
   uint8_t* scratch = nullptr;  // of this thread, 64-byte aligned, attend_scratch_bytes()
+};
+
+struct AttendArgs : AttendRows {
+  size_t key_dim = 0;  // multiples of 16
+  size_t value_dim = 0;
+  bool value_in_key = false;       // values are the first value_dim dims of the keys
+  const float* queries = nullptr;  // [rows, key_dim], multiplied by the softmax scale
 };
 
 // dim: the larger of key_dim and value_dim. The last term holds a page of values taken out of keys.
