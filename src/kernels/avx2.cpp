@@ -4,9 +4,11 @@
 
 namespace kvikk::avx2 {
 
-// In avx2_matmul.cpp, avx2_attend.cpp, avx2_rows.cpp and avx2_peak.cpp.
+// Each in the file of its name: avx2_matmul.cpp ...
 void fill_matmul(Kernels& kernels);
 void fill_attend(Kernels& kernels);
+void fill_coded(Kernels& kernels);
+void fill_coded_attend(Kernels& kernels);
 void fill_rows(Kernels& kernels);
 void fill_peak(Kernels& kernels);
 void fill_search(Kernels& kernels);  // avx2_search.cpp
@@ -15,6 +17,8 @@ void fill(Kernels& kernels) {
   kernels.level = "avx2";
   fill_matmul(kernels);
   fill_attend(kernels);
+  fill_coded(kernels);
+  fill_coded_attend(kernels);
   fill_rows(kernels);
   fill_peak(kernels);
   fill_search(kernels);

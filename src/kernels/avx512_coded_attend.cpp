@@ -7,6 +7,7 @@
 
 #include "kernels/avx512_softmax.h"
 #include "kernels/coded_page.h"
+#include "kernels/coded_terms.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::avx512 {
@@ -16,7 +17,6 @@ void fill_coded_attend(Kernels& kernels);
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kTileRowsMax = 8;
 // Units of values at a time: the accumulators and the units fit the 32 registers.
 constexpr size_t units_at_a_time(size_t rows) { return rows <= 6 ? 4 : 2; }
 
@@ -65,9 +65,11 @@ struct Tile {
   const CodedAttendArgs* args;
   size_t page, row;  // index of the page; first row
   size_t key_dims, value_dims;
-  float* sums;     // [rows][16]
-  float* weights;  // [tile rows][64]
-  uint8_t* bytes;  // [tile rows][64]: weights as bytes
+  float* sums;         // [rows][16]
+  float* weights;      // [tile rows][64]
+  uint8_t* bytes;      // [tile rows][64]: weights as bytes
+  const float* terms;  // gather_terms() of this tile
+  float* turned;       // turn_terms()
 };
 
 template <size_t kBits, size_t kRows, bool kTwo>
@@ -112,22 +114,10 @@ void score_block(const Tile& tile, const uint8_t* keys, size_t block) {
   }
   for (const CodedSegment& s : layout.segments) {
     const size_t units = s.dims / 4;
-    switch (s.bits) {
-      case 8:
-        score_run<8, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
-        break;
-      case 4:
-        score_run<4, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
-        break;
-      case 3:
-        score_run<3, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
-        break;
-      case 2:
-        score_run<2, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
-        break;
-      default:  // no codes; the query's bytes are zeros there
-        break;
-    }
+    // Dims without codes have zeros for query bytes.
+    with_code_bits(s.bits, [&](auto bits) {
+      score_run<bits.kBits, kRows, kTwo>(run, units, layout, query, tile.key_dims, high, low);
+    });
     run += coded_run_bytes(s.bits, units);
     query += s.dims;
   }
@@ -139,12 +129,47 @@ void score_block(const Tile& tile, const uint8_t* keys, size_t block) {
     if constexpr (kTwo)
       dot = _mm512_fmadd_ps(dot, _mm512_set1_ps(128.0f), _mm512_cvtepi32_ps(low[r]));
     const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(args.query_scales[tile.row + r]));
-    __m512 score = _mm512_mul_ps(dot, factor);
-    if (args.bias != nullptr) {
-      const float* bias = args.bias + (tile.page * args.rows + tile.row + r) * kPageTokens;
-      score = _mm512_add_ps(score, _mm512_loadu_ps(bias + block * 16));
+    _mm512_storeu_ps(tile.weights + r * kPageTokens + block * 16, _mm512_mul_ps(dot, factor));
+  }
+}
+
+// Adds the position term to the scores of 16 tokens.
+template <size_t kRows>
+void add_position(const Tile& tile, size_t block) {
+  const PositionTerm& position = *tile.args->position;
+  const float* polynomial = tile.turned + 2 * position.fast * kTileRowsMax;
+  const __m512 x =
+      _mm512_add_ps(_mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                    _mm512_set1_ps(static_cast<float>(block * 16) - kPageMiddle));
+  __m512 sum[kRows];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) {
+    sum[r] = _mm512_set1_ps(polynomial[(kPositionPowers - 1) * kTileRowsMax + r]);
+  }
+#pragma GCC unroll 8
+  for (size_t k = kPositionPowers - 1; k > 0; --k) {
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+      sum[r] = _mm512_fmadd_ps(sum[r], x, _mm512_set1_ps(polynomial[(k - 1) * kTileRowsMax + r]));
     }
-    _mm512_storeu_ps(tile.weights + r * kPageTokens + block * 16, score);
+  }
+  const float* cosines = position.angles + block * 16;
+  const float* sines = cosines + position.table_pairs * kPageTokens;
+  for (size_t p = 0; p < position.fast; ++p) {
+    const size_t at = position.pairs[p] * kPageTokens;
+    const __m512 cosine = _mm512_loadu_ps(cosines + at);
+    const __m512 sine = _mm512_loadu_ps(sines + at);
+    const float* turned = tile.turned + 2 * p * kTileRowsMax;
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+      sum[r] = _mm512_fmadd_ps(cosine, _mm512_set1_ps(turned[r]), sum[r]);
+      sum[r] = _mm512_fmadd_ps(sine, _mm512_set1_ps(turned[kTileRowsMax + r]), sum[r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) {
+    float* score = tile.weights + r * kPageTokens + block * 16;
+    _mm512_storeu_ps(score, _mm512_add_ps(_mm512_loadu_ps(score), sum[r]));
   }
 }
 
@@ -229,12 +254,16 @@ template <size_t kRows>
 void attend_tile(const Tile& tile) {
   const CodedAttendArgs& args = *tile.args;
   const uint8_t* page = args.pages[tile.page];
+  if (args.position != nullptr) {
+    turn_terms(*args.position, args.turns[tile.page], tile.terms, tile.turned);
+  }
   for (size_t block = 0; block < 4; ++block) {
     if (args.two_halves) {
       score_block<kRows, true>(tile, page, block);
     } else {
       score_block<kRows, false>(tile, page, block);
     }
+    if (args.position != nullptr) add_position<kRows>(tile, block);
   }
   if (args.softcap > 0.0f) cap_scores(tile.weights, kRows * kPageTokens, args.softcap);
   const uint8_t* values = page + args.value_offset;
@@ -258,16 +287,8 @@ void attend_tile(const Tile& tile) {
     step[r] =
         weights_to_bytes(tile.weights + r * kPageTokens, scales, tile.bytes + r * kPageTokens);
   }
-  switch (bits) {
-    case 8:
-      return add_values<8, kRows>(tile, values, rescale, step);
-    case 4:
-      return add_values<4, kRows>(tile, values, rescale, step);
-    case 3:
-      return add_values<3, kRows>(tile, values, rescale, step);
-    default:
-      return add_values<2, kRows>(tile, values, rescale, step);
-  }
+  with_code_bits(bits,
+                 [&](auto count) { add_values<count.kBits, kRows>(tile, values, rescale, step); });
 }
 
 constexpr void (*kAttendTile[kTileRowsMax + 1])(const Tile&) = {
@@ -293,11 +314,19 @@ void attend_coded(const CodedAttendArgs& args) {
   for (size_t i = 0; i < args.rows * kLanes; ++i) tile.sums[i] = 0.0f;
   for (size_t i = 0; i < args.rows * tile.value_dims; ++i) args.acc[i] = 0.0f;
   const size_t tiles = (args.rows + kTileRowsMax - 1) / kTileRowsMax;
+  const size_t terms_floats = args.position != nullptr ? terms_floats_of(*args.position) : 0;
+  float* terms = tile.sums + args.rows * kLanes;
+  for (size_t t = 0; args.position != nullptr && t < tiles; ++t) {
+    const size_t row = args.rows * t / tiles;
+    gather_terms(args, row, args.rows * (t + 1) / tiles - row, terms + t * terms_floats);
+  }
+  tile.turned = terms + tiles * terms_floats;
   const size_t page_bytes = args.value_offset + coded_value_bytes(*args.values);
   for (tile.page = 0; tile.page < args.page_count; ++tile.page) {
     if (tile.page + 1 < args.page_count) prefetch(args.pages[tile.page + 1], page_bytes);
     for (size_t t = 0; t < tiles; ++t) {
       tile.row = args.rows * t / tiles;
+      tile.terms = terms + t * terms_floats;
       kAttendTile[args.rows * (t + 1) / tiles - tile.row](tile);
     }
   }
