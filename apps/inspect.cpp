@@ -119,7 +119,7 @@ Json cache_json(const Inspection& inspection, const Machine& machine) {
   for (const KvCodec* codec : kv_codecs()) {
     KvChoice choice;
     choice.keys = choice.values = codec;
-    const auto coder = make_kv_coder(*inspection.config, choice, 0, {});
+    const auto coder = make_kv_coder(*inspection.config, choice, 0);
     if (!coder.ok()) continue;  // it does not fit this model
     describe(choice.name(), Model::kv_shape(*inspection.config, choice.exact, *coder));
   }

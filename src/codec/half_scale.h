@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/float16.h"
 
@@ -23,6 +24,17 @@ inline uint16_t scale_to_half(float scale) {
   const uint32_t bits = std::bit_cast<uint32_t>(scale);
   const uint32_t rounded = bits + 0xfffu + (bits >> 13 & 1u);
   return static_cast<uint16_t>((rounded >> 13) - (112u << 10));
+}
+
+inline void put_half_scale(float scale, uint8_t* out) {
+  const uint16_t half = scale_to_half(scale);
+  std::memcpy(out, &half, sizeof half);
+}
+
+inline float get_half_scale(const uint8_t* coded) {
+  uint16_t half = 0;
+  std::memcpy(&half, coded, sizeof half);
+  return half_to_float(half);
 }
 
 }  // namespace kvikk

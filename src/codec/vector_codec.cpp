@@ -12,17 +12,6 @@ namespace kvikk {
 
 namespace {
 
-void put_scale(float scale, uint8_t* out) {
-  const uint16_t half = scale_to_half(scale);
-  std::memcpy(out, &half, sizeof half);
-}
-
-float get_scale(const uint8_t* coded) {
-  uint16_t half = 0;
-  std::memcpy(&half, coded, sizeof half);
-  return half_to_float(half);
-}
-
 double norm(const float* x, size_t size) {
   double sum = 0;
   for (size_t i = 0; i < size; ++i) sum += static_cast<double>(x[i]) * x[i];
@@ -90,13 +79,13 @@ void MseCodec::encode(const float* x, uint8_t* out) const {
   rotation_.apply(x, rotated.data());
   const float scale = quantize_rotated(book_, rule_, rotated.data(), size(), codes.data());
   pack_codes(codes.data(), size(), book_.bits, out);
-  put_scale(scale, out + bytes() - 2);
+  put_half_scale(scale, out + bytes() - 2);
 }
 
 void MseCodec::decode(const uint8_t* coded, float* out) const {
   std::vector<uint8_t> codes(size());
   unpack_codes(coded, size(), book_.bits, codes.data());
-  const float scale = get_scale(coded + bytes() - 2);
+  const float scale = get_half_scale(coded + bytes() - 2);
   for (size_t i = 0; i < size(); ++i) out[i] = book_.levels[codes[i]] * scale;
   rotation_.invert(out, out);
 }
@@ -130,7 +119,7 @@ void ProdCodec::encode(const float* x, uint8_t* out) const {
     signs[row] = sum >= 0 ? 1 : 0;
   }
   pack_codes(signs.data(), size_, 1, out);
-  put_scale(static_cast<float>(norm(rest.data(), size_)), out + sign_bytes());
+  put_half_scale(static_cast<float>(norm(rest.data(), size_)), out + sign_bytes());
 }
 
 void ProdCodec::decode(const uint8_t* coded, float* out) const {
@@ -142,7 +131,7 @@ void ProdCodec::decode(const uint8_t* coded, float* out) const {
   std::vector<uint8_t> signs(size_);
   unpack_codes(coded, size_, 1, signs.data());
   const double root = std::sqrt(3.141592653589793 / 2);
-  const double factor = root / static_cast<double>(size_) * get_scale(coded + sign_bytes());
+  const double factor = root / static_cast<double>(size_) * get_half_scale(coded + sign_bytes());
   std::vector<double> sums(size_);
   for (size_t row = 0; row < size_; ++row) {
     const double sign = signs[row] != 0 ? 1 : -1;

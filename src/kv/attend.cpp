@@ -14,23 +14,23 @@ Result<Attention> Attention::create(int threads, size_t heads, size_t kv_heads, 
   Attention a;
   const size_t group_heads = heads / kv_heads;
   a.rows_max_ = std::max(group_heads, kTileRows);
-  const size_t width = (head_dim + 15) / 16 * 16;
-  a.query_floats_ = a.rows_max_ * width;
-  a.partial_floats_ = (a.rows_max_ * (width + 2) + 15) / 16 * 16;
+  a.width_ = (head_dim + 15) / 16 * 16;
+  a.partial_floats_ = (a.rows_max_ * (a.width_ + 2) + 15) / 16 * 16;
   const size_t chunks = context / (kChunkPages * kPageTokens) + 2;  // one for the exact pages
   const size_t n = static_cast<size_t>(threads);
+  a.asked_max_ = std::max(n * a.rows_max_, heads);
+  a.asked_.resize(kv_heads);
   a.partials_each_ = coded_dim > 0 ? 4 : 2;
   if (coded_dim > 0) {
-    // Floats: a page, queries prepared and turned; integers: queries prepared and as bytes with
-    // sums and scale, and the bias of a chunk's pages.
-    a.coded_floats_ =
-        std::max(kPageTokens * (coded_dim + width) + a.rows_max_ * 2 * coded_dim,
-                 a.rows_max_ * (coded_dim + width / 2 + 3 + kChunkPages * kPageTokens));
+    a.prepared_width_ = coded_dim;
+    a.coded_floats_ = kPageTokens * (coded_dim + a.width_) + a.rows_max_ * coded_dim;
     a.coded_floats_ = (a.coded_floats_ + 15) / 16 * 16;
     TRY_ASSIGN(a.coded_, Buffer::allocate(n * a.coded_floats_ * sizeof(float)));
+    TRY_ASSIGN(a.prepared_, Buffer::allocate(a.asked_max_ * (coded_dim + 1) * sizeof(float)));
+    TRY_ASSIGN(a.bytes_, Buffer::allocate(a.asked_max_ * (2 * sizeof(int32_t) + 2 * a.width_)));
   }
-  TRY_ASSIGN(a.queries_, Buffer::allocate(n * a.query_floats_ * sizeof(float)));
-  TRY_ASSIGN(a.visible_, Buffer::allocate(n * 2 * a.rows_max_ * sizeof(uint32_t)));
+  TRY_ASSIGN(a.queries_, Buffer::allocate(a.asked_max_ * a.width_ * sizeof(float)));
+  TRY_ASSIGN(a.visible_, Buffer::allocate(2 * a.asked_max_ * sizeof(uint32_t)));
   TRY_ASSIGN(a.partials_,
              Buffer::allocate(n * a.partials_each_ * a.partial_floats_ * sizeof(float)));
   TRY_ASSIGN(a.split_, Buffer::allocate(kv_heads * chunks * a.partial_floats_ * sizeof(float)));
@@ -64,16 +64,13 @@ void Attention::count_work(Compute& compute, std::span<const Span> spans,
     const KvShape& shape = span.sequence->pool().shape();
     const size_t window = shape.seen(layer.group);
     const size_t end = span.first_position + span.rows;
-    const auto first_seen = [&](size_t position) {
-      return window > 0 && position + 1 > window ? position + 1 - window : 0;
-    };
     const size_t pages =
-        (end - 1) / kPageTokens + 1 - first_seen(span.first_position) / kPageTokens;
+        (end - 1) / kPageTokens + 1 - first_seen(span.first_position, window) / kPageTokens;
     const size_t coded = shape.groups[layer.group].coded_by;
     work.bytes +=
         pages * shape.kv_heads * shape.page_bytes(coded == kNoGroup ? layer.group : coded);
     uint64_t seen = 0;  // tokens, summed over rows
-    for (size_t p = span.first_position; p < end; ++p) seen += p + 1 - first_seen(p);
+    for (size_t p = span.first_position; p < end; ++p) seen += p + 1 - first_seen(p, window);
     work.float_operations += seen * layer.heads * 2 * (shape.head_dim + shape.value_size());
   }
 }
@@ -88,25 +85,27 @@ void Attention::run(Compute& compute, std::span<const Span> spans, const AttendL
   const size_t last = spans[0].first_position + spans[0].rows;
   if (few && spans.size() == 1 && tiles_.size() == shape.kv_heads &&
       last > kChunkPages * kPageTokens) {
-    run_split(compute, tiles_[0], layer);
+    run_split(compute, layer);
     return;
   }
   compute.pool().parallel_for(
       tiles_.size(), [&](size_t i, int thread) { run_tile(compute, tiles_[i], layer, thread); });
 }
 
-void Attention::load_rows(const Tile& tile, const AttendLayer& layer, const KvShape& shape,
-                          int thread) {
+Attention::Asked Attention::ask(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                                size_t first_row) {
+  const KvShape& shape = tile.span->sequence->pool().shape();
   const size_t group_heads = layer.heads / shape.kv_heads;
   const size_t head_dim = shape.head_dim;
   const size_t key_width = shape.key_width();
-  const size_t rows = tile.tokens * group_heads;
   const size_t window = shape.seen(layer.group);
-  CHECK(rows <= rows_max_ && rows * key_width <= query_floats_);
-  CHECK(rows * (shape.value_width() + 2) <= partial_floats_);
-  uint32_t* begin = visible_of(thread);
-  uint32_t* end = begin + rows_max_;
-  float* queries = queries_of(thread);
+  Asked asked = {};
+  asked.rows = tile.tokens * group_heads;
+  CHECK(asked.rows <= rows_max_ && first_row + asked.rows <= asked_max_);
+  CHECK(key_width <= width_ && shape.value_width() <= width_);
+  asked.queries = queries_.as<float>() + first_row * width_;
+  asked.visible_begin = visible_.as<uint32_t>() + first_row;
+  asked.visible_end = asked.visible_begin + asked_max_;
   for (size_t t = 0; t < tile.tokens; ++t) {
     const size_t position = tile.span->first_position + tile.first + t;
     const float* source = layer.queries +
@@ -114,18 +113,39 @@ void Attention::load_rows(const Tile& tile, const AttendLayer& layer, const KvSh
                           tile.kv_head * group_heads * head_dim;
     for (size_t h = 0; h < group_heads; ++h) {
       const size_t row = t * group_heads + h;
-      float* query = queries + row * key_width;
+      float* query = asked.queries + row * key_width;
       std::memcpy(query, source + h * head_dim, head_dim * sizeof(float));
       std::fill(query + head_dim, query + key_width, 0.0f);
-      begin[row] =
-          static_cast<uint32_t>(window > 0 && position + 1 > window ? position + 1 - window : 0);
-      end[row] = static_cast<uint32_t>(position + 1);
+      asked.visible_begin[row] = static_cast<uint32_t>(first_seen(position, window));
+      asked.visible_end[row] = static_cast<uint32_t>(position + 1);
     }
   }
+  if (shape.groups[layer.group].coded_by == kNoGroup) return asked;
+  asked.prepared = prepared_.as<float>() + first_row * prepared_width_;
+  asked.scales = prepared_.as<float>() + asked_max_ * prepared_width_ + first_row;
+  asked.sums = bytes_.as<int32_t>() + first_row * 2;
+  asked.bytes = bytes_.as<int8_t>() + asked_max_ * 2 * sizeof(int32_t) + first_row * 2 * width_;
+  ask_codes(compute, tile, layer, asked);
+  return asked;
+}
+
+AttendRows Attention::kernel_rows(Compute& compute, const AttendLayer& layer, const Asked& asked,
+                                  Partial out, int thread) {
+  AttendRows args;
+  args.softcap = layer.softcap;
+  args.rows = asked.rows;
+  args.visible_begin = asked.visible_begin;
+  args.visible_end = asked.visible_end;
+  args.max = out.max;
+  args.sum = out.sum;
+  args.acc = out.acc;
+  args.scratch = compute.scratch(thread);
+  return args;
 }
 
 void Attention::attend_pages(Compute& compute, const Tile& tile, const AttendLayer& layer,
-                             size_t first_page, size_t end_page, Partial out, int thread) {
+                             const Asked& asked, size_t first_page, size_t end_page, Partial out,
+                             int thread) {
   SequenceKv& sequence = *tile.span->sequence;
   PagePool& pool = sequence.pool();
   const KvShape& shape = pool.shape();
@@ -136,34 +156,24 @@ void Attention::attend_pages(Compute& compute, const Tile& tile, const AttendLay
     CHECK(slab != kNoSlab);
     pages[page - first_page] = pool.page(layer.group, slab, layer.layer_in_group, tile.kv_head);
   }
-  AttendArgs args;
+  AttendArgs args{kernel_rows(compute, layer, asked, out, thread)};
   args.pages = pages;
   args.page_count = end_page > first_page ? end_page - first_page : 0;
   args.first_position = first_page * kPageTokens;
   args.key_dim = shape.key_width();
   args.value_dim = shape.value_width();
   args.value_in_key = shape.value_in_key;
-  args.softcap = layer.softcap;
-  args.rows = tile.tokens * (layer.heads / shape.kv_heads);
-  args.queries = queries_of(thread);
-  args.visible_begin = visible_of(thread);
-  args.visible_end = args.visible_begin + rows_max_;
-  args.max = out.max;
-  args.sum = out.sum;
-  args.acc = out.acc;
-  args.scratch = compute.scratch(thread);
+  args.queries = asked.queries;
   compute.kernels().attend[static_cast<size_t>(shape.format)](args);
 }
 
 void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
-                             size_t chunk, Partial out, int thread) {
-  const KvShape& shape = tile.span->sequence->pool().shape();
+                             const Asked& asked, size_t chunk, Partial out, int thread) {
   const size_t last_page = (tile.span->first_position + tile.first + tile.tokens - 1) / kPageTokens;
-  load_rows(tile, layer, shape, thread);
   // Pages before the first one that any row sees add nothing to a state that is still empty.
-  const size_t first_page = std::max(chunk * kChunkPages, visible_of(thread)[0] / kPageTokens);
+  const size_t first_page = std::max(chunk * kChunkPages, asked.first_page());
   const size_t end_page = std::min((chunk + 1) * kChunkPages, last_page + 1);
-  attend_pages(compute, tile, layer, first_page, end_page, out, thread);
+  attend_pages(compute, tile, layer, asked, first_page, end_page, out, thread);
 }
 
 void Attention::merge(const Partial& from, size_t rows, size_t width, Partial into) {
@@ -202,51 +212,57 @@ void Attention::finish(const Partial& total, const Tile& tile, const AttendLayer
 
 void Attention::run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread) {
   const KvShape& shape = tile.span->sequence->pool().shape();
-  const size_t group_heads = layer.heads / shape.kv_heads;
-  const size_t rows = tile.tokens * group_heads;
+  const Asked asked = ask(compute, tile, layer, static_cast<size_t>(thread) * rows_max_);
+  const size_t rows = asked.rows;
   const size_t last = tile.span->first_position + tile.first + tile.tokens;
   const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
   const size_t index = static_cast<size_t>(thread) * partials_each_;
   const Partial total = partial_at(partials_, index, rows, shape.value_width());
   const Partial part = partial_at(partials_, index + 1, rows, shape.value_width());
   if (shape.groups[layer.group].coded_by != kNoGroup) {
-    attend_coded_chunk(compute, tile, layer, 0, total, thread);
+    attend_coded_chunk(compute, tile, layer, asked, 0, total, thread);
     for (size_t chunk = 1; chunk < chunks; ++chunk) {
-      attend_coded_chunk(compute, tile, layer, chunk, part, thread);
+      attend_coded_chunk(compute, tile, layer, asked, chunk, part, thread);
       merge(part, rows, shape.value_width(), total);
     }
     restore_values(total, rows, shape);
-    attend_exact(compute, tile, layer, part, thread);
+    attend_exact(compute, tile, layer, asked, part, thread);
     merge(part, rows, shape.value_width(), total);
   } else {
-    attend_chunk(compute, tile, layer, 0, total, thread);
+    attend_chunk(compute, tile, layer, asked, 0, total, thread);
     for (size_t chunk = 1; chunk < chunks; ++chunk) {
-      attend_chunk(compute, tile, layer, chunk, part, thread);
+      attend_chunk(compute, tile, layer, asked, chunk, part, thread);
       merge(part, rows, shape.value_width(), total);
     }
   }
   finish(total, tile, layer, shape);
 }
 
-void Attention::run_split(Compute& compute, const Tile& tile, const AttendLayer& layer) {
-  const KvShape& shape = tile.span->sequence->pool().shape();
-  const size_t group_heads = layer.heads / shape.kv_heads;
-  const size_t rows = tile.tokens * group_heads;
-  const size_t last = tile.span->first_position + tile.first + tile.tokens;
+// One tile for each KV head, all of the same tokens.
+void Attention::run_split(Compute& compute, const AttendLayer& layer) {
+  const Tile& first = tiles_[0];
+  const KvShape& shape = first.span->sequence->pool().shape();
+  const size_t rows = first.tokens * (layer.heads / shape.kv_heads);
+  const size_t last = first.span->first_position + first.first + first.tokens;
   const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
   const bool coded = shape.groups[layer.group].coded_by != kNoGroup;
   const size_t parts = chunks + (coded ? 1 : 0);  // the last one: the exact pages
   CHECK(shape.kv_heads * parts * partial_floats_ * sizeof(float) <= split_.size());
   const size_t width = shape.value_width();
+  CHECK(shape.kv_heads <= asked_.size());
+  compute.pool().parallel_for(shape.kv_heads, [&](size_t head, int) {
+    asked_[head] = ask(compute, tiles_[head], layer, head * rows);
+  });
   compute.pool().parallel_for(shape.kv_heads * parts, [&](size_t i, int thread) {
     const Tile& piece = tiles_[i / parts];
+    const Asked& asked = asked_[i / parts];
     const Partial out = partial_at(split_, i, rows, width);
     if (!coded) {
-      attend_chunk(compute, piece, layer, i % parts, out, thread);
+      attend_chunk(compute, piece, layer, asked, i % parts, out, thread);
     } else if (i % parts < chunks) {
-      attend_coded_chunk(compute, piece, layer, i % parts, out, thread);
+      attend_coded_chunk(compute, piece, layer, asked, i % parts, out, thread);
     } else {
-      attend_exact(compute, piece, layer, out, thread);
+      attend_exact(compute, piece, layer, asked, out, thread);
     }
   });
   for (size_t head = 0; head < shape.kv_heads; ++head) {

@@ -65,53 +65,77 @@ class Attention {
     float* acc;  // [rows, value_width]
   };
 
+  // What the rows of a tile ask: made once, met by every piece of their history.
+  struct Asked {
+    size_t rows;
+    float* queries;           // [rows, key_width]
+    uint32_t* visible_begin;  // [rows]: the first position that a row sees
+    uint32_t* visible_end;    // [rows]
+    // Of coded caches (coder.h); the last three where attention runs in integers.
+    float* prepared;  // [rows, query_floats()]
+    float* scales;    // [rows]
+    int32_t* sums;    // [rows][2]
+    int8_t* bytes;    // [rows][2][width()]
+
+    size_t first_page() const { return visible_begin[0] / kPageTokens; }
+  };
+
   static void count_work(Compute& compute, std::span<const Span> spans, const AttendLayer& layer);
   void plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads);
   void run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread);
-  void run_split(Compute& compute, const Tile& tile, const AttendLayer& layer);
-  uint32_t* visible_of(int thread) {
-    return visible_.as<uint32_t>() + static_cast<size_t>(thread) * 2 * rows_max_;
-  }
-  float* queries_of(int thread) {
-    return queries_.as<float>() + static_cast<size_t>(thread) * query_floats_;
-  }
-  // Queries of a tile and what they see into this thread's buffers.
-  void load_rows(const Tile& tile, const AttendLayer& layer, const KvShape& shape, int thread);
-  void attend_pages(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t first_page,
-                    size_t end_page, Partial out, int thread);
+  void run_split(Compute& compute, const AttendLayer& layer);
+  // Into the buffers' rows from `first_row` on.
+  Asked ask(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t first_row);
+  // What all kernels take.
+  static AttendRows kernel_rows(Compute& compute, const AttendLayer& layer, const Asked& asked,
+                                Partial out, int thread);
+  static void attend_pages(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                           const Asked& asked, size_t first_page, size_t end_page, Partial out,
+                           int thread);
+  static void attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                           const Asked& asked, size_t chunk, Partial out, int thread);
   // attend_coded.cpp
+  static void ask_codes(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                        const Asked& asked);
   void attend_coded_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
-                          size_t chunk, Partial out, int thread);
+                          const Asked& asked, size_t chunk, Partial out, int thread);
   struct CodedPages {
     const uint8_t* pages[kChunkPages];
     size_t first = 0, count = 0;
   };
-  // Codes that the tile reads of a chunk; its rows are loaded.
-  CodedPages coded_pages(const Tile& tile, const AttendLayer& layer, size_t chunk, int thread);
+  // Codes that the tile reads of a chunk.
+  static CodedPages coded_pages(const Tile& tile, const AttendLayer& layer, const Asked& asked,
+                                size_t chunk);
   void attend_integers(Compute& compute, const Tile& tile, const AttendLayer& layer,
-                       const CodedPages& coded, Partial out, int thread);
+                       const Asked& asked, const CodedPages& coded, Partial out, int thread);
   void attend_floats(Compute& compute, const Tile& tile, const AttendLayer& layer,
-                     const CodedPages& coded, Partial out, int thread);
-  void attend_exact(Compute& compute, const Tile& tile, const AttendLayer& layer, Partial out,
-                    int thread);
+                     const Asked& asked, const CodedPages& coded, Partial out, int thread);
+  void attend_exact(Compute& compute, const Tile& tile, const AttendLayer& layer,
+                    const Asked& asked, Partial out, int thread);
   static void restore_values(const Partial& total, size_t rows, const KvShape& shape);
-  void attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer, size_t chunk,
-                    Partial out, int thread);
   static void merge(const Partial& from, size_t rows, size_t width, Partial into);
   static void finish(const Partial& total, const Tile& tile, const AttendLayer& layer,
                      const KvShape& shape);
   Partial partial_at(Buffer& buffer, size_t index, size_t rows, size_t width) const;
+  float* coded_of(int thread) {
+    return coded_.as<float>() + static_cast<size_t>(thread) * coded_floats_;
+  }
 
   size_t rows_max_ = 0;        // of a tile
+  size_t asked_max_ = 0;       // rows of all tiles at a time
+  size_t width_ = 0;           // of a key or value, the larger
+  size_t prepared_width_ = 0;  // of a prepared query
   size_t partial_floats_ = 0;  // of one Partial
   std::vector<Tile> tiles_;
-  Buffer queries_;   // [threads][rows_max, key_width]
-  Buffer visible_;   // [threads][2][rows_max]: the first position that a row sees, the end
+  std::vector<Asked> asked_;  // [kv_heads], of run_split()
+  Buffer queries_;            // [asked_max_, width_]
+  Buffer visible_;            // [2][asked_max_]
+  Buffer prepared_;           // [asked_max_, prepared_width_], scales [asked_max_]
+  Buffer bytes_;              // sums [asked_max_][2], bytes [asked_max_][2][width_]
   Buffer partials_;  // [threads][partials_each_]: running total, chunk; of coded caches also page,
                      // first page
-  Buffer coded_;     // [threads]: a page as floats, prepared queries
+  Buffer coded_;     // [threads][coded_floats_]: a page as floats and turned queries
   Buffer split_;     // [chunks of a context] partials, for a single row's long history
-  size_t query_floats_ = 0;
   size_t partials_each_ = 2;
   size_t coded_floats_ = 0;
 };

@@ -54,37 +54,27 @@ void put_code(uint8_t* run, size_t bits, size_t units, size_t unit, size_t lane,
   }
 }
 
-void put_scale(uint8_t* scales, size_t token, float scale) {
-  const uint16_t half = scale_to_half(scale);
-  std::memcpy(scales + 2 * token, &half, sizeof half);
-}
+// How the vectors of a part lie in its units (coded_page.h): of keys 4 dims x 16 tokens, of values
+// 16 dims x 4 tokens.
+enum class Part { kKeys, kValues };
 
-void put_key(const CodedLayout& layout, size_t token, const uint8_t* codes, float scale,
-             uint8_t* part) {
-  const size_t block_bytes = coded_key_block_bytes(layout);
-  uint8_t* run = part + token / 16 * block_bytes;
+void put_vector(Part part, const CodedLayout& layout, size_t token, const uint8_t* codes,
+                float scale, uint8_t* out) {
+  const bool keys = part == Part::kKeys;
+  const size_t tokens = keys ? 16 : 4;  // of a unit
+  const size_t dims = 64 / tokens;
+  const size_t block_bytes = keys ? coded_key_block_bytes(layout) : coded_value_row_bytes(layout);
+  uint8_t* run = out + token / tokens * block_bytes;
+  const size_t t = token % tokens;
   for (const CodedSegment& s : layout.segments) {
     for (size_t d = 0; s.bits != 0 && d < s.dims; ++d) {
-      put_code(run, s.bits, s.dims / 4, d / 4, token % 16 * 4 + d % 4, codes[d]);
+      const size_t lane = keys ? t * dims + d % dims : d % dims * tokens + t;
+      put_code(run, s.bits, s.dims / dims, d / dims, lane, codes[d]);
     }
     codes += s.dims;
-    run += coded_run_bytes(s.bits, s.dims / 4);
+    run += coded_run_bytes(s.bits, s.dims / dims);
   }
-  put_scale(part + 4 * block_bytes, token, scale);
-}
-
-void put_value(const CodedLayout& layout, size_t token, const uint8_t* codes, float scale,
-               uint8_t* part) {
-  const size_t row_bytes = coded_value_row_bytes(layout);
-  uint8_t* run = part + token / 4 * row_bytes;
-  for (const CodedSegment& s : layout.segments) {
-    for (size_t d = 0; s.bits != 0 && d < s.dims; ++d) {
-      put_code(run, s.bits, s.dims / 16, d / 16, d % 16 * 4 + token % 4, codes[d]);
-    }
-    codes += s.dims;
-    run += coded_run_bytes(s.bits, s.dims / 16);
-  }
-  put_scale(part + 16 * row_bytes, token, scale);
+  put_half_scale(scale, out + kPageTokens / tokens * block_bytes + 2 * token);
 }
 
 // Even steps: code 128 is zero.
@@ -118,27 +108,46 @@ void fill_level_bytes(CodedLayout& layout) {
   layout.byte_scale[8] = layout.step;
 }
 
-CodedLayout even_layout(const KvCodec& codec, size_t width, const Codebook& book) {
+CodedLayout even_layout(const KvCodec& codec, size_t width, const Codebook* book) {
   CodedLayout layout;
   layout.segments[0] = {codec.bits, static_cast<uint32_t>(width)};
-  if (codec.bits < 8) {
-    for (size_t i = 0; i < 16; ++i) {
-      layout.levels[codec.bits][i] = book.levels[i % book.levels.size()];
-    }
+  for (size_t i = 0; book != nullptr && i < 16; ++i) {
+    layout.levels[codec.bits][i] = book->levels[i % book->levels.size()];
   }
   fill_level_bytes(layout);
   return layout;
 }
 
-// [count][cosines, sines][width] of n * step * f.
-std::vector<float> angles_of(const KvRope& rope, size_t count, size_t step, size_t width) {
-  std::vector<float> out(count * 2 * width);
-  const size_t pairs = std::min(rope.frequencies.size(), width);
+void transpose(size_t size, std::vector<float>& matrix) {
+  for (size_t i = 0; i < size; ++i) {
+    for (size_t j = 0; j < i; ++j) std::swap(matrix[i * size + j], matrix[j * size + i]);
+  }
+}
+
+// [count][cosines, sines][pairs] of (n * step + offset) * f.
+std::vector<float> angles_of(const KvRope& rope, size_t count, size_t step, double offset) {
+  const size_t pairs = rope.frequencies.size();
+  std::vector<float> out(count * 2 * pairs);
   for (size_t n = 0; n < count; ++n) {
     for (size_t i = 0; i < pairs; ++i) {
-      const double angle = static_cast<double>(n * step) * static_cast<double>(rope.frequencies[i]);
-      out[n * 2 * width + i] = static_cast<float>(std::cos(angle));
-      out[n * 2 * width + width + i] = static_cast<float>(std::sin(angle));
+      const double position = static_cast<double>(n * step) + offset;
+      const double angle = position * static_cast<double>(rope.frequencies[i]);
+      out[n * 2 * pairs + i] = static_cast<float>(std::cos(angle));
+      out[n * 2 * pairs + pairs + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return out;
+}
+
+// PositionTerm::powers: a cosine is 1 - x^2 / 2! + x^4 / 4!, a sine x - x^3 / 3! + x^5 / 5!.
+std::vector<float> powers_of(const KvRope& rope) {
+  const size_t pairs = rope.frequencies.size();
+  std::vector<float> out(kPositionPowers * pairs);
+  for (size_t i = 0; i < pairs; ++i) {
+    double power = 1;
+    for (size_t k = 0; k < kPositionPowers; ++k) {
+      out[k * pairs + i] = static_cast<float>(k % 4 < 2 ? power : -power);
+      power *= static_cast<double>(rope.frequencies[i]) / static_cast<double>(k + 1);
     }
   }
   return out;
@@ -181,67 +190,97 @@ Status KvCoder::plan() {
   }
   width_ = (size + 15) / 16 * 16;
   // A book of the sphere for up to 4 bits; 8-bit codes have even steps.
-  const auto book = [&](const KvCodec& codec) { return make_codebook(size, codec.bits); };
-  key_book_ = book(keys);
-  value_book_ = book(values);
+  const auto book = [&](const KvCodec& codec) -> const Codebook* {
+    if (codec.bits == 8) return nullptr;
+    Codebook& found = books_[codec.bits];
+    if (found.bits == 0) found = make_codebook(size, codec.bits);
+    return &found;
+  };
   key_rotation_.emplace(size, options_.seed);
   value_rotation_.emplace(size, options_.seed + 1);
-  key_layout_ = even_layout(keys, width_, key_book_);
-  value_layout_ = even_layout(values, width_, value_book_);
+  key_layout_ = even_layout(keys, width_, book(keys));
+  value_layout_ = even_layout(values, width_, book(values));
   key_bytes_ = coded_key_bytes(key_layout_);
-  // The sum of the bits is the same for all heads, so that pages are of one size; a basis that does
-  // not use them all leaves room.
-  fitted_ = keys.coding == KvCoding::kFitted && conditioned();
-  for (const KeyConditioning& c : options_.conditioning) fitted_ = fitted_ && !c.forward.empty();
-  bool mean = false;
-  for (KeyConditioning& c : options_.conditioning) {
-    if (!c.rope_mean.empty()) {
-      for (const KvRope& rope : options_.ropes) {
-        pairs_max_ = std::max(pairs_max_, rope.frequencies.size());
-      }
-    }
-    mean = mean || !c.mean.empty();
-    if (fitted_) CHECK(coded_key_bytes(c.layout) <= key_bytes_);
-  }
-  if (fitted_) {
-    for (size_t bits : {2, 3, 4}) {
-      fitted_books_.resize(bits + 1);
-      fitted_books_[bits] = make_codebook(1 << 20, bits);
-    }
-    for (KeyConditioning& c : options_.conditioning) {
-      c.layout.step = kFittedReach / 127.0f;
-      for (size_t bits : {2, 3, 4}) {
-        const std::vector<float>& levels = fitted_books_[bits].levels;
-        for (size_t i = 0; i < 16; ++i) c.layout.levels[bits][i] = levels[i % levels.size()];
-      }
-      fill_level_bytes(c.layout);
-    }
-  }
-  if (pairs_max_ > 0 || mean) extra_ = (1 + 2 * pairs_max_ + 15) / 16 * 16;
-  const size_t pages = pairs_max_ > 0 ? options_.context / kPageTokens + 1 : 0;
-  for (const KvRope& rope : options_.ropes) {
-    page_angles_.push_back(angles_of(rope, pages, kPageTokens, pairs_max_));
-    token_angles_.push_back(angles_of(rope, kPageTokens, 1, pairs_max_));
-    const std::vector<float>& token = token_angles_.back();
-    std::vector<float> rows(token.size());
-    for (size_t at = 0; at < rows.size(); ++at) {
-      rows[at] = token[at % kPageTokens * 2 * pairs_max_ + at / kPageTokens];
-    }
-    angle_rows_.push_back(std::move(rows));
-  }
-  for (size_t i = 0; i < options_.conditioning.size(); ++i) {
-    const KeyConditioning& c = options_.conditioning[i];
-    const KvRope& rope = options_.ropes[options_.rope_of[i / options_.kv_heads]];
-    pairs_.emplace_back();
-    for (uint32_t p = 0; p < rope.frequencies.size() && !c.rope_mean.empty(); ++p) {
-      const auto [a, b] = rotary_pair(rope.style, p, rope.frequencies.size());
-      if (c.rope_mean[a] != 0.0f || c.rope_mean[b] != 0.0f) pairs_.back().push_back(p);
-    }
-  }
+  plan_conditioning();
   return ok_status();
 }
 
-std::string KvCoder::identity() const {
+std::shared_ptr<const KvCoder> KvCoder::conditioned(std::vector<KeyConditioning> all) const {
+  CHECK(!conditioned());
+  std::shared_ptr<KvCoder> coder(new KvCoder(*this));
+  coder->options_.conditioning = std::move(all);
+  coder->plan_conditioning();
+  return coder;
+}
+
+void KvCoder::plan_conditioning() {
+  CHECK(!conditioned() || options_.conditioning.size() == options_.layers * options_.kv_heads);
+  make_identity();
+  bool mean = false;
+  for (const KeyConditioning& c : options_.conditioning) mean = mean || !c.mean.empty();
+  plan_pairs();
+  extra_ = pairs_max_ > 0 || mean ? (1 + 2 * pairs_max_ + 15) / 16 * 16 : 0;
+  plan_fitted();
+}
+
+void KvCoder::plan_fitted() {
+  fitted_ = options_.choice.keys->coding == KvCoding::kFitted && conditioned();
+  for (const KeyConditioning& c : options_.conditioning) fitted_ = fitted_ && !c.forward.empty();
+  if (!fitted_) return;
+  fitted_books_.resize(kCodebookBitsMax + 1);
+  for (size_t bits : {2, 3, 4}) fitted_books_[bits] = make_codebook(1 << 20, bits);
+  for (KeyConditioning& c : options_.conditioning) {
+    transpose(options_.head_dim, c.forward);
+    transpose(options_.head_dim, c.backward);
+    c.layout.step = kFittedReach / 127.0f;
+    for (size_t bits : {2, 3, 4}) {
+      const std::vector<float>& levels = fitted_books_[bits].levels;
+      for (size_t i = 0; i < 16; ++i) c.layout.levels[bits][i] = levels[i % levels.size()];
+    }
+    fill_level_bytes(c.layout);
+    // The sum of the bits is the same for all heads, so that pages are of one size; a basis that
+    // does not use them all leaves room.
+    CHECK(coded_key_bytes(c.layout) <= key_bytes_);
+  }
+}
+
+void KvCoder::plan_pairs() {
+  pairs_.clear();
+  fast_pairs_.clear();
+  pairs_max_ = 0;
+  for (size_t i = 0; i < options_.conditioning.size(); ++i) {
+    const KeyConditioning& c = options_.conditioning[i];
+    const KvRope& rope = options_.ropes[options_.rope_of[i / options_.kv_heads]];
+    std::vector<uint32_t> fast;
+    std::vector<uint32_t> slow;
+    for (uint32_t p = 0; p < rope.frequencies.size() && !c.rope_mean.empty(); ++p) {
+      const auto [a, b] = rotary_pair(rope.style, p, rope.frequencies.size());
+      if (c.rope_mean[a] == 0.0f && c.rope_mean[b] == 0.0f) continue;
+      (rope.frequencies[p] * kPageMiddle <= kSlowAngle ? slow : fast).push_back(p);
+    }
+    fast_pairs_.push_back(fast.size());
+    fast.insert(fast.end(), slow.begin(), slow.end());
+    pairs_max_ = std::max(pairs_max_, fast.size());
+    pairs_.push_back(std::move(fast));
+  }
+  tables_.clear();
+  if (pairs_max_ == 0) return;
+  const double middle = static_cast<double>(kPageMiddle);
+  for (const KvRope& rope : options_.ropes) {
+    const size_t pages = options_.context / kPageTokens + 1;
+    AngleTables tables;
+    tables.pages = angles_of(rope, pages, kPageTokens, middle);
+    const std::vector<float> token = angles_of(rope, kPageTokens, 1, -middle);
+    const size_t rows = 2 * rope.frequencies.size();
+    for (size_t at = 0; at < token.size(); ++at) {
+      tables.tokens.push_back(token[at % kPageTokens * rows + at / kPageTokens]);
+    }
+    tables.powers = powers_of(rope);
+    tables_.push_back(std::move(tables));
+  }
+}
+
+void KvCoder::make_identity() {
   // What conditioning changes shows in a sum over its bits.
   uint64_t hash = 1469598103934665603u;
   const auto add = [&](const std::vector<float>& values) {
@@ -255,25 +294,25 @@ std::string KvCoder::identity() const {
       add(*part);
     }
   }
-  return options_.choice.name() + " seed " + std::to_string(options_.seed) + " conditioning " +
-         std::to_string(hash);
+  identity_ = options_.choice.name() + " seed " + std::to_string(options_.seed) + " conditioning " +
+              std::to_string(hash);
 }
 
-void KvCoder::remove_position(size_t layer, size_t page, size_t token, const KeyConditioning& c,
+void KvCoder::remove_position(size_t layer, size_t kv_head, size_t page, size_t token,
                               float* key) const {
-  if (!c.rope_mean.empty()) {
-    const size_t rope = options_.rope_of[layer];
-    const RopeStyle style = options_.ropes[rope].style;
-    const size_t pairs = options_.ropes[rope].frequencies.size();
-    const float* turn = page_angles(rope, page);
-    const float* step = token_angles_[rope].data() + token * 2 * pairs_max_;
-    for (size_t i = 0; i < pairs; ++i) {
-      const auto [a, b] = rotary_pair(style, i, pairs);
-      const float cosine = turn[i] * step[i] - turn[pairs_max_ + i] * step[pairs_max_ + i];
-      const float sine = turn[pairs_max_ + i] * step[i] + turn[i] * step[pairs_max_ + i];
-      key[a] -= c.rope_mean[a] * cosine - c.rope_mean[b] * sine;
-      key[b] -= c.rope_mean[a] * sine + c.rope_mean[b] * cosine;
-    }
+  const KeyConditioning& c = *conditioning(layer, kv_head);
+  const KvRope& rope = rope_of(layer);
+  const size_t pairs = rope.frequencies.size();
+  for (uint32_t i : pairs_[layer * options_.kv_heads + kv_head]) {
+    const AngleTables& tables = tables_[options_.rope_of[layer]];
+    const float* turn = tables.pages.data() + page * 2 * pairs;
+    const float step_cosine = tables.tokens[i * kPageTokens + token];
+    const float step_sine = tables.tokens[(pairs + i) * kPageTokens + token];
+    const auto [a, b] = rotary_pair(rope.style, i, pairs);
+    const float cosine = turn[i] * step_cosine - turn[pairs + i] * step_sine;
+    const float sine = turn[pairs + i] * step_cosine + turn[i] * step_sine;
+    key[a] -= c.rope_mean[a] * cosine - c.rope_mean[b] * sine;
+    key[b] -= c.rope_mean[a] * sine + c.rope_mean[b] * cosine;
   }
   for (size_t d = 0; d < c.mean.size(); ++d) key[d] -= c.mean[d];
 }
@@ -282,14 +321,16 @@ void KvCoder::remove_position(size_t layer, size_t page, size_t token, const Key
 // that the weighted error (that of the scores) is least.
 float KvCoder::code_fitted(const KeyConditioning& c, const float* key, uint8_t* codes) const {
   const size_t size = options_.head_dim;
+  double sums[kWidthMax] = {};
+  for (size_t d = 0; d < size; ++d) {
+    const float* row = c.forward.data() + d * size;
+    const double x = static_cast<double>(key[d]);
+    for (size_t i = 0; i < size; ++i) sums[i] += static_cast<double>(row[i]) * x;
+  }
   float unit[kWidthMax];
+  for (size_t i = 0; i < size; ++i) unit[i] = static_cast<float>(sums[i]) / c.deviation[i];
   double squares = 0;
   size_t kept = 0;
-  for (size_t i = 0; i < size; ++i) {
-    double sum = 0;
-    for (size_t d = 0; d < size; ++d) sum += static_cast<double>(c.forward[i * size + d]) * key[d];
-    unit[i] = static_cast<float>(sum) / c.deviation[i];
-  }
   size_t at = 0;
   for (const CodedSegment& s : c.layout.segments) {
     for (size_t d = 0; d < s.dims; ++d, ++at) {
@@ -352,13 +393,14 @@ void KvCoder::seal(KvFormat format, const uint8_t* exact, size_t layer, size_t k
   std::memset(coded, 0, page_bytes());
   float x[kWidthMax];
   uint8_t codes[kWidthMax] = {};
-  const auto code = [&](KvCoding coding, const Codebook& book, ScaleRule rule) {
-    return coding == KvCoding::kLargest ? code_largest(x, size, codes)
-                                        : quantize_rotated(book, rule, x, size, codes);
+  const auto code = [&](const KvCodec& codec) {
+    return codec.coding == KvCoding::kLargest
+               ? code_largest(x, size, codes)
+               : quantize_rotated(books_[codec.bits], ScaleRule::kUnbiased, x, size, codes);
   };
   for (size_t token = 0; token < kPageTokens; ++token) {
     load_exact_key(exact, format, token, size, width_, x);
-    if (c != nullptr) remove_position(layer, page, token, *c, x);
+    if (c != nullptr) remove_position(layer, kv_head, page, token, x);
     float scale = 0.0f;
     if (fitted_) {
       scale = code_fitted(*c, x, codes);
@@ -367,13 +409,13 @@ void KvCoder::seal(KvFormat format, const uint8_t* exact, size_t layer, size_t k
         for (size_t d = 0; d < size; ++d) x[d] /= c->balance[d];
       }
       key_rotation_->apply(x, x);
-      scale = code(options_.choice.keys->coding, key_book_, ScaleRule::kUnbiased);
+      scale = code(*options_.choice.keys);
     }
-    put_key(layout, token, codes, scale, coded);
+    put_vector(Part::kKeys, layout, token, codes, scale, coded);
     load_value(exact_values, format, token, size, width_, x);
     value_rotation_->apply(x, x);
-    scale = code(options_.choice.values->coding, value_book_, ScaleRule::kUnbiased);
-    put_value(value_layout_, token, codes, scale, values);
+    scale = code(*options_.choice.values);
+    put_vector(Part::kValues, value_layout_, token, codes, scale, values);
   }
 }
 
@@ -382,11 +424,11 @@ void KvCoder::prepare_query(size_t layer, size_t kv_head, const float* query, fl
   const KeyConditioning* c = conditioning(layer, kv_head);
   std::fill(out, out + query_floats(), 0.0f);
   if (fitted_) {
-    for (size_t i = 0; i < size; ++i) {
-      float sum = 0.0f;
-      for (size_t d = 0; d < size; ++d) sum += c->backward[i * size + d] * query[d];
-      out[i] = sum * c->deviation[i];
+    for (size_t d = 0; d < size; ++d) {
+      const float* row = c->backward.data() + d * size;
+      for (size_t i = 0; i < size; ++i) out[i] += row[i] * query[d];
     }
+    for (size_t i = 0; i < size; ++i) out[i] *= c->deviation[i];
   } else {
     for (size_t d = 0; d < size; ++d) {
       out[d] = c != nullptr && !c->balance.empty() ? query[d] * c->balance[d] : query[d];
@@ -396,17 +438,17 @@ void KvCoder::prepare_query(size_t layer, size_t kv_head, const float* query, fl
   if (c == nullptr) return;
   float* rest = out + width_;
   for (size_t d = 0; d < c->mean.size(); ++d) rest[0] += query[d] * c->mean[d];
-  if (c->rope_mean.empty()) return;
-  const size_t rope = options_.rope_of[layer];
-  const size_t pairs = options_.ropes[rope].frequencies.size();
-  for (size_t i = 0; i < pairs; ++i) {
-    const auto [a, b] = rotary_pair(options_.ropes[rope].style, i, pairs);
+  const KvRope& rope = rope_of(layer);
+  const std::vector<uint32_t>& pairs = pairs_[layer * options_.kv_heads + kv_head];
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [a, b] = rotary_pair(rope.style, pairs[i], rope.frequencies.size());
     rest[1 + i] = query[a] * c->rope_mean[a] + query[b] * c->rope_mean[b];
     rest[1 + pairs_max_ + i] = query[b] * c->rope_mean[a] - query[a] * c->rope_mean[b];
   }
 }
 
-void KvCoder::query_for_page(size_t layer, const float* prepared, size_t page, float* out) const {
+void KvCoder::query_for_page(size_t layer, size_t kv_head, const float* prepared, size_t page,
+                             float* out) const {
   std::memcpy(out, prepared, width_ * sizeof(float));
   if (extra_ == 0) return;
   const float* rest = prepared + width_;
@@ -414,13 +456,31 @@ void KvCoder::query_for_page(size_t layer, const float* prepared, size_t page, f
   std::fill(to, to + extra_, 0.0f);
   to[0] = rest[0];
   if (pairs_max_ == 0) return;
-  const float* turn = page_angles(options_.rope_of[layer], page);
-  for (size_t i = 0; i < pairs_max_; ++i) {
+  const float* turn = page_turn(layer, page);
+  const size_t table_pairs = rope_of(layer).frequencies.size();
+  const std::vector<uint32_t>& pairs = pairs_[layer * options_.kv_heads + kv_head];
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const float cosine = turn[pairs[i]];
+    const float sine = turn[table_pairs + pairs[i]];
     const float a = rest[1 + i];
     const float b = rest[1 + pairs_max_ + i];
-    to[1 + i] = a * turn[i] + b * turn[pairs_max_ + i];
-    to[1 + pairs_max_ + i] = b * turn[i] - a * turn[pairs_max_ + i];
+    to[1 + i] = a * cosine + b * sine;
+    to[1 + pairs_max_ + i] = b * cosine - a * sine;
   }
+}
+
+PositionTerm KvCoder::position_term(size_t layer, size_t kv_head) const {
+  PositionTerm term;
+  if (pairs_max_ == 0) return term;
+  const size_t at = layer * options_.kv_heads + kv_head;
+  const AngleTables& tables = tables_[options_.rope_of[layer]];
+  term.fast = fast_pairs_[at];
+  term.slow = pairs_[at].size() - term.fast;
+  term.pairs = pairs_[at].data();
+  term.table_pairs = rope_of(layer).frequencies.size();
+  term.angles = tables.tokens.data();
+  term.powers = tables.powers.data();
+  return term;
 }
 
 float KvCoder::query_bytes(size_t layer, size_t kv_head, const float* prepared, int8_t* bytes,
@@ -455,36 +515,20 @@ float KvCoder::query_bytes(size_t layer, size_t kv_head, const float* prepared, 
   return something ? largest / steps : 0.0f;
 }
 
-void KvCoder::score_bias(size_t layer, size_t kv_head, const float* prepared, size_t page,
-                         float* out) const {
-  const float* rest = prepared + width_;
-  std::fill(out, out + kPageTokens, rest[0]);
-  if (pairs_max_ == 0) return;
-  const size_t rope = options_.rope_of[layer];
-  const float* turn = page_angles(rope, page);
-  const float* rows = angle_rows_[rope].data();
-  for (uint32_t p : pairs_[layer * options_.kv_heads + kv_head]) {
-    const float a = rest[1 + p];
-    const float b = rest[1 + pairs_max_ + p];
-    const float cosine = a * turn[p] + b * turn[pairs_max_ + p];
-    const float sine = b * turn[p] - a * turn[pairs_max_ + p];
-    const float* cosines = rows + p * kPageTokens;
-    const float* sines = rows + (pairs_max_ + p) * kPageTokens;
-    for (size_t t = 0; t < kPageTokens; ++t) out[t] += cosine * cosines[t] + sine * sines[t];
-  }
-}
-
-void KvCoder::fill_constant_dims(size_t layer, float* keys) const {
+void KvCoder::fill_constant_dims(size_t layer, size_t kv_head, float* keys) const {
   if (extra_ == 0) return;
-  const std::vector<float>& angles = token_angles_[options_.rope_of[layer]];
+  const size_t table_pairs = rope_of(layer).frequencies.size();
   for (size_t block = 0; block < 4; ++block) {
     float* to = keys + (block * attend_dim() + width_) * 16;
     std::fill(to, to + extra_ * 16, 0.0f);
-    for (size_t t = 0; t < 16; ++t) {
-      to[t] = 1.0f;
-      for (size_t i = 0; i < 2 * pairs_max_; ++i) {
-        to[(1 + i) * 16 + t] = angles[(block * 16 + t) * 2 * pairs_max_ + i];
-      }
+    std::fill(to, to + 16, 1.0f);
+    if (pairs_max_ == 0) continue;
+    const float* rows = tables_[options_.rope_of[layer]].tokens.data() + block * 16;
+    const std::vector<uint32_t>& pairs = pairs_[layer * options_.kv_heads + kv_head];
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      std::copy_n(rows + pairs[i] * kPageTokens, 16, to + (1 + i) * 16);
+      std::copy_n(rows + (table_pairs + pairs[i]) * kPageTokens, 16,
+                  to + (1 + pairs_max_ + i) * 16);
     }
   }
 }

@@ -8,13 +8,15 @@
 //     q.k = (H B q).codes + q.R_j m + q.c
 // where q.R_j m is a sum of cosines over the pairs of dims that rotate together: inside a page
 // their angles advance by a table that is the same for every page, and a page turns the two
-// coefficients of a pair by its own angle. Nothing of m or c is stored with a token. Values are
-// stored as codes of H v; their weighted sum is rotated back once.
+// coefficients of a pair by its own angle. Pairs that hardly turn within a page share one
+// polynomial. Nothing of m or c is stored with a token. Values are stored as codes of H v; their
+// weighted sum is rotated back once.
 //
 // What a query at position t reads as codes is a function of the page alone: the first page and
 // the pages t / 64 and t / 64 - 1 are exact, all between them are codes. A page is coded when its
 // last token is stored, so that a token taken back never leaves a trace.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,8 +57,8 @@ struct KeyConditioning {
   std::vector<float> balance;    // B [head_dim], positive, equal within a rotary pair
   // A fitted basis instead of B and H: y = forward (k - ...), with groups of 16 coordinates in
   // descending order of bits.
-  std::vector<float> forward;    // [head_dim, head_dim]
-  std::vector<float> backward;   // [head_dim, head_dim], its inverse transposed: for queries
+  std::vector<float> forward;    // [head_dim, head_dim]; inside a KvCoder transposed
+  std::vector<float> backward;   // the same: its inverse transposed, for queries
   std::vector<float> deviation;  // [head_dim] of each coordinate of y
   CodedLayout layout;
 };
@@ -93,8 +95,10 @@ class KvCoder {
 
   const KvChoice& choice() const { return options_.choice; }
   // Everything that decides what codes mean, for the header of a saved cache.
-  std::string identity() const;
+  const std::string& identity() const { return identity_; }
   bool conditioned() const { return !options_.conditioning.empty(); }
+  // This coder, which has no conditioning, with some: [layers x kv_heads].
+  std::shared_ptr<const KvCoder> conditioned(std::vector<KeyConditioning> all) const;
 
   size_t page_bytes() const { return key_bytes_ + coded_value_bytes(value_layout_); }
   // Dims of a key as a query meets it, a multiple of 16: the codes, then 1, then cosines and sines.
@@ -112,7 +116,8 @@ class KvCoder {
   size_t query_floats() const { return width_ + 1 + 2 * pairs_max_; }
   void prepare_query(size_t layer, size_t kv_head, const float* query, float* out) const;
   // A prepared query for one page: out [attend_dim()].
-  void query_for_page(size_t layer, const float* prepared, size_t page, float* out) const;
+  void query_for_page(size_t layer, size_t kv_head, const float* prepared, size_t page,
+                      float* out) const;
 
   // The same for integer attention. Bytes and sums of a prepared query; bytes: [2][width()], high
   // and low; sums: [2]. Returns the scale.
@@ -120,10 +125,19 @@ class KvCoder {
                     int32_t* sums) const;
   // Whether codes are fine enough for the low bytes to matter.
   bool two_halves() const { return options_.choice.keys->bits == 8; }
-  // What joins the scores of a page, [64].
-  bool has_bias() const { return extra_ > 0; }
-  void score_bias(size_t layer, size_t kv_head, const float* prepared, size_t page,
-                  float* out) const;
+  // What joins the scores: whether anything does, and how (CodedAttendArgs has the rest). A
+  // prepared query has its terms from terms_offset() on.
+  bool has_terms() const { return extra_ > 0; }
+  PositionTerm position_term(size_t layer, size_t kv_head) const;
+  size_t terms_offset() const { return width_; }
+  size_t terms_pairs() const { return pairs_max_; }
+  // [cosines, sines][pairs of the layer's rotary embedding] of the middle of a page; null where no
+  // head has a position term.
+  const float* page_turn(size_t layer, size_t page) const {
+    if (pairs_max_ == 0) return nullptr;
+    const size_t kind = options_.rope_of[layer];
+    return tables_[kind].pages.data() + page * 2 * options_.ropes[kind].frequencies.size();
+  }
   const CodedLayout& keys_of(size_t layer, size_t kv_head) const {
     return key_layout(layer, kv_head);
   }
@@ -131,7 +145,7 @@ class KvCoder {
   size_t value_offset() const { return key_bytes_; }
 
   // A page of float32 keys [4][attend_dim()][16] whose dims beyond the codes are constant.
-  void fill_constant_dims(size_t layer, float* keys) const;
+  void fill_constant_dims(size_t layer, size_t kv_head, float* keys) const;
   void decode(const Kernels& kernels, size_t layer, size_t kv_head, const uint8_t* coded,
               float* keys, float* values) const;
   // The weighted sum of coded values back to the values' own dims; in place, [width()].
@@ -140,6 +154,10 @@ class KvCoder {
  private:
   explicit KvCoder(KvCoderOptions options);
   Status plan();
+  void plan_conditioning();
+  void plan_fitted();
+  void plan_pairs();
+  void make_identity();
   const KeyConditioning* conditioning(size_t layer, size_t kv_head) const {
     if (options_.conditioning.empty()) return nullptr;
     return &options_.conditioning[layer * options_.kv_heads + kv_head];
@@ -147,29 +165,30 @@ class KvCoder {
   const CodedLayout& key_layout(size_t layer, size_t kv_head) const {
     return fitted_ ? conditioning(layer, kv_head)->layout : key_layout_;
   }
-  // cosine and sine of page * 64 * f[pair]
-  const float* page_angles(size_t rope, size_t page) const {
-    return page_angles_[rope].data() + page * 2 * pairs_max_;
-  }
-  void remove_position(size_t layer, size_t page, size_t token, const KeyConditioning& c,
-                       float* key) const;
+  const KvRope& rope_of(size_t layer) const { return options_.ropes[options_.rope_of[layer]]; }
+  void remove_position(size_t layer, size_t kv_head, size_t page, size_t token, float* key) const;
   double code_coordinate(uint32_t bits, const CodedLayout& layout, float x, uint8_t& code) const;
   float code_fitted(const KeyConditioning& c, const float* key, uint8_t* codes) const;
 
   KvCoderOptions options_;
   size_t width_ = 0;      // head_dim rounded up to 16
   size_t extra_ = 0;      // a multiple of 16
-  size_t pairs_max_ = 0;  // rotary pairs where a position term is used, else 0
+  size_t pairs_max_ = 0;  // of a head's position term
   bool fitted_ = false;
   CodedLayout key_layout_, value_layout_;
   size_t key_bytes_ = 0;
-  Codebook key_book_, value_book_;
-  std::vector<Codebook> fitted_books_;  // by bits
+  std::string identity_;
+  std::array<Codebook, kCodebookBitsMax + 1> books_;  // by bits; those that are used
+  std::vector<Codebook> fitted_books_;                // by bits
   std::optional<Rotation> key_rotation_, value_rotation_;
-  std::vector<std::vector<float>> page_angles_;   // [ropes][pages][cosines, sines][pairs_max_]
-  std::vector<std::vector<float>> token_angles_;  // [ropes][64][cosines, sines][pairs_max_]
-  std::vector<std::vector<float>> angle_rows_;    // [ropes][cosines, sines][pairs_max_][64]
-  std::vector<std::vector<uint32_t>> pairs_;      // [layers x kv_heads]: those that carry a mean
+  struct AngleTables {
+    std::vector<float> pages;   // [pages][cosines, sines][pairs]: of the middle of each page
+    std::vector<float> tokens;  // [cosines, sines][pairs][64]: from there to each token
+    std::vector<float> powers;  // PositionTerm::powers
+  };
+  std::vector<AngleTables> tables_;           // [ropes]; empty where there is no position term
+  std::vector<std::vector<uint32_t>> pairs_;  // [layers x kv_heads]: of position terms, fast first
+  std::vector<size_t> fast_pairs_;            // [layers x kv_heads]
 };
 
 }  // namespace kvikk

@@ -68,13 +68,21 @@ std::vector<float> mean_of(const std::vector<float>& keys, size_t size) {
   return mean;
 }
 
-// A pair whose mean is small beside its spread gains nothing by the position term, and each one
-// costs time: it goes without.
-void drop_faint_pairs(const KvRope& rope, const std::vector<float>& before,
-                      std::vector<float>& rope_mean) {
-  constexpr double kFaint = 0.25;  // of the variance
+// Each pair of the position term costs time with every page. The ones that matter least go without
+// it: together they add this much to the energy of the balanced keys, and so to their error.
+constexpr double kLeftEnergy = 0.05;
+
+// before: keys [tokens, size] from before the rotary embedding; query_squares [size], sums.
+void drop_small_pairs(const KvRope& rope, const std::vector<float>& before,
+                      const std::vector<double>& query_squares, std::vector<float>& rope_mean) {
   const size_t size = rope_mean.size();
   const size_t pairs = rope.frequencies.size();
+  struct Pair {
+    double energy;  // of the mean
+    size_t a, b;
+  };
+  std::vector<Pair> all;
+  double total = 0;  // energy of the keys without their mean
   for (size_t i = 0; i < pairs; ++i) {
     const auto [a, b] = rotary_pair(rope.style, i, pairs);
     double spread = 0;
@@ -86,7 +94,19 @@ void drop_faint_pairs(const KvRope& rope, const std::vector<float>& before,
     spread /= static_cast<double>(before.size() / size);
     const double x = static_cast<double>(rope_mean[a]);
     const double y = static_cast<double>(rope_mean[b]);
-    if (x * x + y * y < kFaint * spread) rope_mean[a] = rope_mean[b] = 0.0f;
+    // Balanced keys are divided by (spread / query)^(1/4).
+    const double query = query_squares[a] + query_squares[b];
+    const double weight = spread > 0 ? std::sqrt(query / spread) : 0;
+    total += spread * weight;
+    all.push_back({(x * x + y * y) * weight, a, b});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Pair& x, const Pair& y) { return x.energy < y.energy; });
+  double left = 0;
+  for (const Pair& pair : all) {
+    left += pair.energy;
+    if (!(left <= kLeftEnergy * total)) return;
+    rope_mean[pair.a] = rope_mean[pair.b] = 0.0f;
   }
 }
 
@@ -293,7 +313,7 @@ Result<std::vector<KeyConditioning>> calibrate_keys(Model& model, Compute& compu
       for (size_t d = 0; d < size; ++d) {
         if (!rotates[d]) c.rope_mean[d] = 0.0f;
       }
-      drop_faint_pairs(rope, before, c.rope_mean);
+      drop_small_pairs(rope, before, measured.query_squares[i], c.rope_mean);
       for (size_t t = kSinkTokens; t < tokens.size(); ++t) {
         std::vector<float> image = c.rope_mean;
         rotate(rope, t, image.data());
@@ -323,8 +343,7 @@ Result<std::vector<KeyConditioning>> calibrate_keys(Model& model, Compute& compu
 }
 
 Result<std::shared_ptr<const KvCoder>> make_kv_coder(const ModelConfig& config,
-                                                     const KvChoice& choice, size_t context,
-                                                     std::vector<KeyConditioning> conditioning) {
+                                                     const KvChoice& choice, size_t context) {
   if (config.mla.rank > 0 || config.value_dim != config.head_dim) {
     return unsupported("kv '" + choice.name() +
                        "': caches whose values differ from their keys in " +
@@ -336,10 +355,8 @@ Result<std::shared_ptr<const KvCoder>> make_kv_coder(const ModelConfig& config,
   options.layers = config.layers;
   options.kv_heads = config.kv_heads;
   options.context = context;
-  // Only what was taken out of keys before they were rotated needs the rotation.
-  if (!conditioning.empty()) options.ropes = kv_ropes(config, context);
+  options.ropes = kv_ropes(config, context);
   for (const LayerConfig& layer : config.layer) options.rope_of.push_back(rope_kind(layer));
-  options.conditioning = std::move(conditioning);
   return KvCoder::create(std::move(options));
 }
 

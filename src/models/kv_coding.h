@@ -30,10 +30,9 @@ Result<std::vector<KeyConditioning>> calibrate_keys(Model& model, Compute& compu
                                                     std::span<const TokenId> tokens,
                                                     const KvChoice& choice, size_t context);
 
-// context: positions at most. Errors: kInvalidArgument (the codec does not fit the head size),
-// kUnsupported.
+// Without conditioning. context: positions at most. Errors: kInvalidArgument (the codec does not
+// fit the head size), kUnsupported.
 Result<std::shared_ptr<const KvCoder>> make_kv_coder(const ModelConfig& config,
-                                                     const KvChoice& choice, size_t context,
-                                                     std::vector<KeyConditioning> conditioning);
+                                                     const KvChoice& choice, size_t context);
 
 }  // namespace kvikk
