@@ -151,8 +151,38 @@ Status BenchSession::decode_step(std::vector<Row>& rows) {
   return ok_status();
 }
 
+// What the cache holds does not change how long it takes to read: only the first tokens are
+// computed, the others are copies of their pages.
 Status BenchSession::fill(size_t depth) {
-  return depth > base_.length() ? prefill(base_, depth - base_.length()) : ok_status();
+  constexpr size_t kComputedTokens = 1024;
+  const auto prefill_to = [&](size_t length) {
+    return length > base_.length() ? prefill(base_, length - base_.length()) : ok_status();
+  };
+  const size_t whole = (std::max(kComputedTokens, base_.length()) + kPageTokens - 1) / kPageTokens;
+  TRY(prefill_to(std::min(depth, whole * kPageTokens)));
+  for (size_t page = 0; base_.length() + kPageTokens <= depth; ++page) TRY(repeat_page(page));
+  return prefill_to(depth);
+}
+
+Status BenchSession::repeat_page(size_t page) {
+  TRY(go_on_());
+  PagePool& pool = engine_.pool();
+  std::vector<SlabId> slabs;
+  bool full = false;
+  for (size_t g = 0; g < pool.shape().groups.size(); ++g) {
+    SlabId source = base_.slab(g, page);
+    if (source == kNoSlab) source = base_.slab(g, base_.slab_count(g) - 1);  // dropped: the newest
+    slabs.push_back(pool.copy(g, source));
+    full = full || slabs.back() == kNoSlab;
+  }
+  if (!full) base_.append_shared(slabs);
+  for (size_t g = 0; g < slabs.size(); ++g) {
+    if (slabs[g] != kNoSlab) pool.release(g, slabs[g]);  // the sequence has its own reference
+  }
+  if (full)
+    return exhausted("the key-value cache has no room for " + std::to_string(page) + " pages");
+  base_.drop_unseen();
+  return ok_status();
 }
 
 Result<BenchResult> BenchSession::measure(BenchResult what, int32_t repeat,

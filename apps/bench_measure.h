@@ -89,6 +89,8 @@ class BenchSession {
   };
 
   Status fill(size_t depth);
+  // Appends a copy of a page of the base.
+  Status repeat_page(size_t page);
   Status prefill(SequenceKv& kv, size_t tokens);
   Status decode_step(std::vector<Row>& rows);
   Result<BenchResult> measure(BenchResult what, int32_t repeat, const std::function<Status()>& run);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "svg.h"
 #include "text/numbers.h"
 
 namespace kvikk {
@@ -20,30 +21,6 @@ using Series = std::map<std::string, std::vector<std::pair<double, double>>>;
 std::string series_name(const BenchResult& result) {
   if (result.kind == "prefill") return "prefill " + std::to_string(result.tokens);
   return result.kind == "rows" ? std::to_string(result.rows) + " rows" : result.kind;
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-std::string text_at(double x, double y, const std::string& anchor, const std::string& text) {
-  return "<text x=\"" + fixed_text(x, 1) + "\" y=\"" + fixed_text(y, 1) + "\" text-anchor=\"" +
-         anchor + "\">" + escaped(text) + "</text>\n";
-}
-
-std::string line_at(double x1, double y1, double x2, double y2) {
-  return "<line x1=\"" + fixed_text(x1, 1) + "\" y1=\"" + fixed_text(y1, 1) + "\" x2=\"" +
-         fixed_text(x2, 1) + "\" y2=\"" + fixed_text(y2, 1) + "\" stroke=\"#d0d7de\"/>\n";
 }
 
 // From depth and speed to places in the picture. Whole decades upwards.
@@ -110,11 +87,7 @@ std::string plot_svg(const std::vector<BenchResult>& results, const std::string&
     if (!(result.median > 0)) continue;
     series[series_name(result)].push_back({static_cast<double>(result.depth), result.median});
   }
-  std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + fixed_text(kWidth, 0) +
-                    "\" height=\"" + fixed_text(kHeight, 0) +
-                    "\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                    "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
-                    text_at(kWidth / 2, 22, "middle", title);
+  std::string svg = svg_head(kWidth, kHeight) + text_at(kWidth / 2, 22, "middle", title);
   if (!series.empty()) {
     const Scale scale = make_scale(series);
     svg += axes(scale);
@@ -123,8 +96,7 @@ std::string plot_svg(const std::vector<BenchResult>& results, const std::string&
       const std::string colour = kColours[index % kColours.size()];
       const double y = kTop + 18.0 * static_cast<double>(index);
       svg += curve(scale, points, colour);
-      svg += "<rect x=\"" + fixed_text(kRight + 16, 1) + "\" y=\"" + fixed_text(y - 9, 1) +
-             "\" width=\"10\" height=\"10\" fill=\"" + colour + "\"/>\n";
+      svg += rect_at(kRight + 16, y - 9, 10, 10, colour);
       svg += text_at(kRight + 32, y, "start", name);
       ++index;
     }

@@ -9,12 +9,12 @@
 #include "text/json_text.h"
 #include "text/numbers.h"
 #include "text/option_entry.h"
+#include "text_pieces.h"
 #include "verbs.h"
 
 namespace kvikk {
 namespace {
 
-constexpr size_t kTextBytesMax = size_t{1} << 30;
 // The null control: the base against itself, loaded and cut another way.
 constexpr int32_t kNullTokens = 256;
 constexpr int32_t kNullChunk = 64;
@@ -43,22 +43,10 @@ struct AgainstOption {
   }
 };
 
-// Pieces of ctx tokens; each begins with the model's BOS where it has one.
 Result<std::vector<TokenId>> read_text(Engine& engine, const TextOptions& options) {
   TRY_ASSIGN(const std::string text, read_file(options.text, kTextBytesMax));
   TRY_ASSIGN(const Tokenizer* tokenizer, engine.tokenizer());
-  std::vector<TokenId> plain = tokenizer->encode(text, {});
-  if (!tokenizer->adds_bos() || !tokenizer->bos().has_value()) return plain;
-  const size_t piece = static_cast<size_t>(options.ctx) - 1;
-  std::vector<TokenId> tokens;
-  tokens.reserve(plain.size() + plain.size() / piece + 1);
-  for (size_t at = 0; at < plain.size(); at += piece) {
-    tokens.push_back(*tokenizer->bos());
-    const size_t end = std::min(at + piece, plain.size());
-    tokens.insert(tokens.end(), plain.begin() + static_cast<long>(at),
-                  plain.begin() + static_cast<long>(end));
-  }
-  return tokens;
+  return text_pieces(*tokenizer, text, static_cast<size_t>(options.ctx));
 }
 
 // "exact,threads=1" over the defaults.

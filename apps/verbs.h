@@ -19,6 +19,8 @@ Status verb_eval_logits(Shell& shell, Arguments arguments);
 Status verb_eval_batch(Shell& shell, Arguments arguments);
 Status verb_eval_ppl(Shell& shell, Arguments arguments);
 Status verb_eval_kl(Shell& shell, Arguments arguments);
+Status verb_eval_needle(Shell& shell, Arguments arguments);
+Status verb_eval_kv(Shell& shell, Arguments arguments);
 Status verb_tokenize(Shell& shell, Arguments arguments);
 Status verb_search_build(Shell& shell, Arguments arguments);
 Status verb_search_add(Shell& shell, Arguments arguments);

@@ -58,7 +58,8 @@ struct EngineOptions {
       "ms a step may take for prompts while answers are written; 0 = automatic");
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
-    v(o.kv, "kv", 0, 32, "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2 or KEYS/VALUES");
+    v(o.kv, "kv", 0, 512,
+      "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2 or KEYS/VALUES");
     v(o.weights, "weights", 0, 32,
       "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
     v(o.spec, "spec", 0, 4096,
