@@ -5,6 +5,7 @@
 
 #include "answer.h"
 #include "conversation.h"
+#include "engine/saved_cache.h"
 #include "line_editor.h"
 #include "model_source.h"
 #include "text/json_text.h"
@@ -22,7 +23,7 @@ constexpr char kHelp[] =
     "/help          this\n"
     "/clear         forget the conversation\n"
     "/system TEXT   instructions for the model; nothing: show them\n"
-    "/save FILE     write the conversation as JSON\n"
+    "/save FILE     write the conversation as JSON, its cache into FILE.kv\n"
     "/load FILE     go on with a saved conversation\n"
     "/stats         figures of the last answer and of the context\n"
     "/exit          leave, as Ctrl-D does\n"
@@ -60,6 +61,7 @@ class Chat {
   Result<Next> handle(const std::string& message);
   Next command(const std::string& message);
   Status answer(std::string message);
+  void save_or_load(bool save, const std::string& path);
   void show_stats();
   // Messages may quote what comes from files.
   void say(const std::string& text) { shell_.message(printable(text) + "\n"); }
@@ -71,6 +73,7 @@ class Chat {
   LineEditor editor_;
   Conversation conversation_;
   std::optional<Completion> last_;
+  std::vector<TokenId> cached_;  // of the last prompt and its answer
   bool interrupted_before_ = false;
 };
 
@@ -168,6 +171,7 @@ Chat::Next Chat::command(const std::string& message) {
     shell_.message(kHelp);
   } else if (name == "/clear") {
     conversation_.clear();
+    cached_.clear();
     shell_.message("The conversation is forgotten.\n");
   } else if (name == "/stats") {
     show_stats();
@@ -179,17 +183,34 @@ Chat::Next Chat::command(const std::string& message) {
       shell_.message(name + " needs the name of a file.\n");
       return Next::kGoOn;
     }
-    const bool save = name == "/save";
-    const Status status = save ? conversation_.save(argument) : conversation_.load(argument);
-    const size_t turns = conversation_.turns();
-    say(status.ok() ? (save ? "Saved " : "Loaded ") + count_text(turns) +
-                          (turns == 1 ? " turn." : " turns.")
-                    : status.message());
+    save_or_load(name == "/save", argument);
   } else {
     say("There is no command " + name +
         "; /help lists them. A space before it makes it a message.");
   }
   return Next::kGoOn;
+}
+
+// A conversation is worth having without its cache, which then is computed again.
+void Chat::save_or_load(bool save, const std::string& path) {
+  const Status status = save ? conversation_.save(path) : conversation_.load(path);
+  if (!status.ok()) return say(status.message());
+  const size_t turns = conversation_.turns();
+  say((save ? "Saved " : "Loaded ") + count_text(turns) + (turns == 1 ? " turn." : " turns."));
+  const std::string file = path + ".kv";
+  Status kept;
+  if (save) {
+    kept = save_cache(engine_, cached_, file).status();
+  } else {
+    Result<std::vector<TokenId>> loaded = load_cache(engine_, file);
+    kept = loaded.status();
+    if (loaded.ok()) cached_ = std::move(*loaded);
+  }
+  // Short conversations have none.
+  if (kept.ok()) say("Its cache of " + count_text(cached_.size()) + " tokens too: " + file);
+  if (!kept.ok() && kept.code() != StatusCode::kNotFound) {
+    say("Without its cache: " + kept.message());
+  }
 }
 
 void Chat::show_stats() {
@@ -219,6 +240,7 @@ Status Chat::answer(std::string message) {
   AnswerOptions options = answer_;
   options.max_tokens =
       std::min(options.max_tokens, static_cast<int32_t>(engine_.context() - prompt_tokens));
+  cached_ = *prompt;
   Request request = make_request(std::move(*prompt), options, sampling_);
   const StopOnInterrupt stop(shell_.interrupts());
   Result<Completion> completion = stream_answer(shell_, engine_, std::move(request), answer_.json);
@@ -231,6 +253,7 @@ Status Chat::answer(std::string message) {
     shell_.message("The context is full: all " + count_text(engine_.context()) +
                    " tokens are used. /clear begins anew.\n");
   }
+  cached_.insert(cached_.end(), completion->tokens.begin(), completion->tokens.end());
   conversation_.add(message, completion->text);
   last_ = std::move(*completion);
   return ok_status();

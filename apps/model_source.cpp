@@ -117,11 +117,15 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const 
   EngineOptions complete = options;
   complete.cache_dir = model.dir.directory();
   TRY(find_draft_model(shell, model, complete));
+  if (options.kv == kKvAuto) shell.note("choosing a cache; a model is measured the first time");
   Progress progress(shell, "loading " + path.substr(path.rfind('/') + 1), true);
   TRY_ASSIGN(loaded.engine,
              Engine::load(std::move(file), complete, [&progress](const LoadProgress& now) {
                progress.show(now.done_bytes, now.total_bytes);
              }));
+  if (!loaded.engine->kv_reason().empty()) {
+    shell.note("cache " + loaded.engine->options().kv + ": " + loaded.engine->kv_reason());
+  }
   loaded.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   TRY(shell.go_on());

@@ -4,6 +4,7 @@
 
 #include "answer.h"
 #include "engine/chat_prompt.h"
+#include "engine/saved_cache.h"
 #include "model_source.h"
 #include "text/json_text.h"
 #include "text/numbers.h"
@@ -21,11 +22,15 @@ struct RunOptions {
   std::string system;
   bool raw = false;
   bool special = false;
+  std::string save_kv;
+  std::string load_kv;
 
   template <class V>
   void visit(V&& v) {
     v(system, "system", 0, 1 << 20, "instructions that come before the prompt");
     v(raw, "raw", false, true, "continue the prompt as it is, without the chat template");
+    v(save_kv, "save_kv", 0, 4096, "keep the cache of prompt and answer in this file");
+    v(load_kv, "load_kv", 0, 4096, "begin with a cache that --save-kv kept");
     v(special, "special", false, true, "with --raw: text that names a control token becomes it");
   }
 };
@@ -53,6 +58,28 @@ Result<std::vector<TokenId>> encode_prompt(Engine& engine, const std::string& pr
   }
   messages.push_back({{"role", "user"}, {"content", prompt}});
   return encode_conversation(*tokenizer, *chat_template, {{"messages", messages}});
+}
+
+// The part of the prompt that the file holds need not be computed.
+Status load_kv(Shell& shell, Engine& engine, const std::string& path,
+               std::span<const TokenId> prompt) {
+  TRY_ASSIGN(const std::vector<TokenId> cached, load_cache(engine, path));
+  const auto [end, unused] =
+      std::mismatch(prompt.begin(), prompt.end(), cached.begin(), cached.end());
+  const auto same = static_cast<size_t>(end - prompt.begin());
+  if (same < std::min(cached.size(), prompt.size())) {
+    shell.note(path + ": of its " + count_text(cached.size()) + " tokens the prompt begins with " +
+               count_text(same));
+  }
+  return ok_status();
+}
+
+Status save_kv(Shell& shell, Engine& engine, const std::string& path, std::vector<TokenId> tokens,
+               const Completion& completion) {
+  tokens.insert(tokens.end(), completion.tokens.begin(), completion.tokens.end());
+  TRY_ASSIGN(const size_t count, save_cache(engine, tokens, path));
+  shell.note(path + ": the cache of " + count_text(count) + " tokens");
+  return ok_status();
 }
 
 Status print_json(Shell& shell, const LoadedEngine& loaded, const Completion& completion) {
@@ -111,9 +138,12 @@ Status verb_run(Shell& shell, Arguments arguments) {
     answer.max_tokens =
         static_cast<int32_t>(std::min<size_t>(kPlainTokens, engine.context() - tokens.size()));
   }
-  TRY_ASSIGN(
-      const Completion completion,
-      stream_answer(shell, engine, make_request(std::move(tokens), answer, sampling), answer.json));
+  if (!options.load_kv.empty()) TRY(load_kv(shell, engine, options.load_kv, tokens));
+  TRY_ASSIGN(const Completion completion,
+             stream_answer(shell, engine, make_request(tokens, answer, sampling), answer.json));
+  if (!options.save_kv.empty()) {
+    TRY(save_kv(shell, engine, options.save_kv, std::move(tokens), completion));
+  }
   if (answer.json) TRY(print_json(shell, loaded, completion));
   if (answer.stats) {
     shell.note("load " + seconds_text(loaded.load_seconds) + "; " + stats_text(completion));

@@ -4,9 +4,11 @@
 // else: decode should come close to it.
 //
 //   bench_attend_bench --benchmark_filter=decode --benchmark_repetitions=5
+//   bench_attend_bench --benchmark_filter=coded     (one thread, caches of codes)
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -14,6 +16,7 @@
 
 #include "base/buffer.h"
 #include "base/cpu_features.h"
+#include "kernels/coded_page.h"
 #include "kernels/kernels.h"
 
 namespace kvikk {
@@ -115,6 +118,89 @@ void decode(benchmark::State& state, const Kernels& kernels, const Shape& shape,
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * cache.size()));
 }
 
+// A head's past as codes of `bits`, with a position term of `fast` and `slow` pairs.
+struct Codes {
+  Codes(const Shape& shape, size_t bits, size_t fast, size_t slow, size_t chunk_pages)
+      : table(fast + slow),
+        angles(2 * table * kPageTokens, 0.5f),
+        powers(kPositionPowers * table, 0.01f),
+        turn(2 * table, 0.7f),
+        turns(chunk_pages, turn.data()),
+        terms(shape.group * (1 + 2 * table), 0.1f),
+        bytes(shape.group * 2 * shape.head_dim, 3),
+        sums(shape.group * 2),
+        scales(shape.group, 0.001f) {
+    for (CodedLayout* layout : {&keys, &values}) {
+      layout->segments[0] = {static_cast<uint32_t>(bits), static_cast<uint32_t>(shape.head_dim)};
+      for (size_t i = 0; i < 16; ++i) {
+        layout->level_bytes[bits % 8][i] = static_cast<int8_t>(i * 15);
+      }
+      layout->byte_scale[bits] = 0.01f;
+    }
+    for (size_t i = 0; i < table; ++i) pairs.push_back(static_cast<uint32_t>(i));
+    for (size_t r = 0; r < shape.group; ++r) {
+      sums[2 * r] = sums[2 * r + 1] = static_cast<int32_t>(3 * shape.head_dim);
+    }
+    position = {fast, slow, pairs.data(), table, angles.data(), powers.data()};
+  }
+  size_t page_bytes() const { return coded_key_bytes(keys) + coded_value_bytes(values); }
+
+  size_t table;  // pairs
+  CodedLayout keys, values;
+  std::vector<uint32_t> pairs;
+  std::vector<float> angles, powers, turn;
+  std::vector<const float*> turns;
+  std::vector<float> terms;
+  std::vector<int8_t> bytes;
+  std::vector<int32_t> sums;
+  std::vector<float> scales;
+  PositionTerm position;
+};
+
+// As decode, one thread, over coded pages.
+void decode_codes(benchmark::State& state, const Kernels& kernels, const Shape& shape, size_t bits,
+                  size_t context, size_t fast, size_t slow) {
+  const size_t pages = context / kPageTokens;
+  const size_t heads = shape.layers * shape.kv_heads;
+  const Codes codes(shape, bits, fast, slow, kChunkPages);
+  auto memory = Buffer::allocate(heads * pages * codes.page_bytes());
+  for (size_t i = 0; i < memory->size() / 4; ++i) {
+    memory->as<uint32_t>()[i] = static_cast<uint32_t>(i * 2654435761u) & 0x3bff3bffu;
+  }
+  Worker worker(shape.group, shape.head_dim, 0, context);
+  CodedAttendArgs args{static_cast<const AttendRows&>(worker.args)};
+  args.keys = &codes.keys;
+  args.values = &codes.values;
+  args.value_offset = coded_key_bytes(codes.keys);
+  args.query_bytes = codes.bytes.data();
+  args.two_halves = bits == 8;
+  args.query_sums = codes.sums.data();
+  args.query_scales = codes.scales.data();
+  if (fast + slow > 0) {
+    args.position = &codes.position;
+    args.terms = codes.terms.data();
+    args.terms_stride = 1 + 2 * codes.table;
+    args.terms_pairs = codes.table;
+    args.turns = codes.turns.data();
+  }
+  std::vector<const uint8_t*> pointers(kChunkPages);
+  args.pages = pointers.data();
+  for (auto _ : state) {
+    for (size_t head = 0; head < heads; ++head) {
+      for (size_t first = 0; first < pages; first += kChunkPages) {
+        args.page_count = std::min(kChunkPages, pages - first);
+        for (size_t i = 0; i < args.page_count; ++i) {
+          pointers[i] = memory->data() + (head * pages + first + i) * codes.page_bytes();
+        }
+        args.first_position = first * kPageTokens;
+        kernels.attend_coded(args);
+        benchmark::DoNotOptimize(worker.acc[0]);
+      }
+    }
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * memory->size()));
+}
+
 // Reads the same bytes as decode, four streams a thread.
 void read(benchmark::State& state, const Shape& shape, KvFormat format, size_t context,
           size_t threads) {
@@ -158,6 +244,25 @@ void prefill(benchmark::State& state, const Kernels& kernels, const Shape& shape
       benchmark::Counter(operations, benchmark::Counter::kIsIterationInvariantRate);
 }
 
+// All layers of a token, one thread, in processor time: a busy machine disturbs it least.
+void register_codes(const Kernels& level, const Shape& shape) {
+  const std::string head = std::string("coded/") + level.level + "/" + shape.name + "/16k/";
+  const auto add = [&](const std::string& name, auto run) {
+    benchmark::RegisterBenchmark((head + name).c_str(), run)->Unit(benchmark::kMillisecond);
+  };
+  add("bf16",
+      [=](benchmark::State& state) { decode(state, level, shape, KvFormat::kBF16, 16384, 1); });
+  for (const size_t bits : {size_t{8}, size_t{4}, size_t{3}, size_t{2}}) {
+    add(std::to_string(bits) + "_bits",
+        [=](benchmark::State& state) { decode_codes(state, level, shape, bits, 16384, 0, 0); });
+  }
+  // About what keys with a bias need.
+  const size_t pairs = shape.head_dim / 2;
+  add("4_bits_position", [=](benchmark::State& state) {
+    decode_codes(state, level, shape, 4, 16384, pairs / 4, pairs / 2);
+  });
+}
+
 void register_all() {
   const CpuFeatures machine = detect_cpu_features();
   CpuFeatures avx2_only;
@@ -186,6 +291,7 @@ void register_all() {
       }
     }
     for (const Kernels& level : levels) {
+      if (level.attend_coded != nullptr) register_codes(level, shape);
       for (const KvFormat format : {KvFormat::kBF16, KvFormat::kF32}) {
         const std::string name = std::string("prefill/") + level.level + shape_name + "/" +
                                  format_names[static_cast<size_t>(format)];

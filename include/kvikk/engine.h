@@ -63,6 +63,8 @@ class Engine {
   size_t context() const;                // tokens that prompt and answer can have together
   const EngineOptions& options() const;  // with the automatic ones filled in
   const char* cpu_level() const;
+  // Why options().kv was chosen; empty where it was given.
+  const std::string& kv_reason() const;
   size_t weight_bytes() const;
 
   // Text to tokens, begun as the model wants it; `special`: text that spells a control token

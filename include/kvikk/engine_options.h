@@ -27,7 +27,9 @@ struct EngineOptions {
   int32_t kv_memory_mib = 0;
   bool exact = false;
   // "bf16", "f32", a codec ("q8", "turbo4" ...) or "KEYS/VALUES"; empty: bf16, with exact f32.
+  // "auto": the smallest within kv_budget_kl.
   std::string kv;
+  float kv_budget_kl = 0.002f;  // mean KL divergence from the exact cache that "auto" allows
   std::string weights;  // "q8_0", "q4_0", "q4_k": float weights are quantized; empty: as stored
   // Who guesses what comes next, so that several tokens are computed in one step: "none", "auto",
   // "ngram", "suffix" or "model:PATH" of a smaller model; empty: none. Changes no output.
@@ -59,7 +61,9 @@ struct EngineOptions {
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
     v(o.kv, "kv", 0, 512,
-      "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2 or KEYS/VALUES");
+      "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2, KEYS/VALUES or auto");
+    v(o.kv_budget_kl, "kv_budget_kl", 0.0, 1e6,
+      "kv auto: mean KL divergence from the exact cache that is allowed");
     v(o.weights, "weights", 0, 32,
       "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
     v(o.spec, "spec", 0, 4096,

@@ -10,6 +10,7 @@
 #include "drafting/model_drafter.h"
 #include "drafting/registry.h"
 #include "engine/chat_prompt.h"
+#include "engine/choose_kv.h"
 #include "engine/condition_keys.h"
 #include "models/kv_coding.h"
 #include "text/utf8.h"
@@ -137,6 +138,7 @@ Result<Sampler> make_sampler(Engine& engine, const SamplingOptions& options) {
 
 struct Engine::Parts {
   EngineOptions options;
+  std::string kv_reason;
   OpenedModel file;
   std::unique_ptr<Compute> compute;
   std::unique_ptr<Model> model;
@@ -154,6 +156,7 @@ const std::string& Engine::name() const { return config().name; }
 size_t Engine::vocabulary() const { return config().vocabulary; }
 size_t Engine::context() const { return static_cast<size_t>(parts_->options.context); }
 const EngineOptions& Engine::options() const { return parts_->options; }
+const std::string& Engine::kv_reason() const { return parts_->kv_reason; }
 const char* Engine::cpu_level() const { return parts_->compute->kernels().level; }
 size_t Engine::weight_bytes() const { return parts_->model->weights().memory.size(); }
 const ModelConfig& Engine::config() const { return parts_->model->config(); }
@@ -182,6 +185,11 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   if (o.threads <= 0) o.threads = available_cores();
   if (o.chunk < o.parallel) o.chunk = o.parallel;
   TRY_ASSIGN(const CpuFeatures features, choose_features(o.cpu_level));
+  if (o.kv == kKvAuto) {
+    TRY_ASSIGN(KvDecision decision, choose_kv(file, o));
+    o.kv = std::move(decision.kv);
+    parts.kv_reason = std::move(decision.why);
+  }
   TRY_ASSIGN(const KvChoice choice, parse_kv(o.kv, o.exact ? KvFormat::kF32 : KvFormat::kBF16));
   o.kv = choice.name();
   parts.file = file;

@@ -25,7 +25,7 @@ Status validate(const EngineOptions& options) {
   RangeCheck check("option");
   options.visit(check);
   TRY(check.take_status());
-  TRY(parse_kv(options.kv, KvFormat::kBF16).status());
+  if (options.kv != kKvAuto) TRY(parse_kv(options.kv, KvFormat::kBF16).status());
   TRY(parse_spec(options.spec).status());
   TRY(one_of("weights", options.weights, kWeightsNames));
   if (options.exact && !options.weights.empty()) {

@@ -36,9 +36,10 @@ Status check_positions(std::span<const uint32_t> positions, size_t tokens) {
 // One sequence fed step by step, outside the scheduler but through the same forward pass.
 class Feeder {
  public:
-  explicit Feeder(Engine& engine) : engine_(engine), kv_(engine.pool()) {
+  explicit Feeder(Engine& engine) : Feeder(engine, engine.pool()) {
     engine.scheduler().prefix_tree().clear();
   }
+  Feeder(Engine& engine, PagePool& pool) : engine_(engine), kv_(pool) {}
 
   size_t length() const { return kv_.length(); }
 
@@ -245,6 +246,47 @@ Result<KlReport> evaluate_kl(Engine& base, Engine& test, std::span<const TokenId
     }
   }
   return summarise(distances);
+}
+
+Result<double> evaluate_cache_kl(Engine& engine, PagePool& base, PagePool& test,
+                                 std::span<const TokenId> tokens, size_t scored_from) {
+  TRY(check_tokens(engine, tokens));
+  CHECK(scored_from + 1 < tokens.size());
+  const size_t vocabulary = engine.config().vocabulary;
+  const size_t rows_max = engine.model().rows_max();
+  std::vector<float> kept(rows_max * vocabulary);  // of the base
+  std::vector<RowDistance> distances;
+  Feeder base_feeder(engine, base);
+  Feeder test_feeder(engine, test);
+  for (size_t first = 0; first + 1 < tokens.size(); first += rows_max) {
+    const size_t count = std::min(rows_max, tokens.size() - 1 - first);
+    const size_t skipped = std::min(count, scored_from - std::min(scored_from, first));
+    std::vector<uint32_t> outputs;
+    for (size_t i = skipped; i < count; ++i) outputs.push_back(static_cast<uint32_t>(i));
+    const size_t scored = outputs.size();
+    TRY(base_feeder.feed(tokens.subspan(first, count), outputs));
+    for (size_t i = 0; i < scored; i += kLogitsRowsMax) {
+      const size_t block = std::min(kLogitsRowsMax, scored - i);
+      const LogitsRows rows(engine, i, block);
+      for (size_t r = 0; r < block; ++r) {
+        std::copy_n(rows.row(r).begin(), vocabulary,
+                    kept.begin() + static_cast<long>((i + r) * vocabulary));
+      }
+    }
+    TRY(test_feeder.feed(tokens.subspan(first, count), std::move(outputs)));
+    for (size_t i = 0; i < scored; i += kLogitsRowsMax) {
+      const size_t block = std::min(kLogitsRowsMax, scored - i);
+      const LogitsRows rows(engine, i, block);
+      const size_t at = distances.size();
+      distances.resize(at + block);
+      engine.compute().pool().parallel_for(block, [&](size_t r, int) {
+        const std::span<const float> row =
+            std::span(kept).subspan((i + r) * vocabulary, vocabulary);
+        distances[at + r] = compare_rows(row, rows.row(r), tokens[first + skipped + i + r + 1]);
+      });
+    }
+  }
+  return summarise(distances).mean;
 }
 
 Result<PerplexityReport> evaluate_perplexity(

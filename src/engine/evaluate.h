@@ -37,6 +37,11 @@ Result<KlReport> evaluate_kl(Engine& base, Engine& test, std::span<const TokenId
                              size_t context, size_t chunks_max,
                              const std::function<void(size_t done, size_t total)>& progress = {});
 
+// Mean KL(base || test) of two caches of this engine's model, in pools that fit its chunk, over the
+// tokens from `scored_from` on. Errors: those of the tokens; kExhausted (a pool is too small).
+Result<double> evaluate_cache_kl(Engine& engine, PagePool& base, PagePool& test,
+                                 std::span<const TokenId> tokens, size_t scored_from);
+
 struct PerplexityReport {
   size_t tokens = 0;
   double perplexity = 0, standard_error = 0;

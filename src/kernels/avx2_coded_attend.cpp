@@ -129,6 +129,9 @@ void add_position(const Tile& tile, size_t token, __m256 (&score)[kRows]) {
   }
   const float* cosines = position.angles + token;
   const float* sines = cosines + position.table_pairs * kPageTokens;
+  __m256 sines_sum[kRows];  // apart: two short chains of additions
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kRows; ++r) sines_sum[r] = _mm256_setzero_ps();
   for (size_t p = 0; p < position.fast; ++p) {
     const size_t at = position.pairs[p] * kPageTokens;
     const __m256 cosine = _mm256_loadu_ps(cosines + at);
@@ -137,11 +140,12 @@ void add_position(const Tile& tile, size_t token, __m256 (&score)[kRows]) {
 #pragma GCC unroll 8
     for (size_t r = 0; r < kRows; ++r) {
       sum[r] = _mm256_fmadd_ps(cosine, _mm256_set1_ps(turned[r]), sum[r]);
-      sum[r] = _mm256_fmadd_ps(sine, _mm256_set1_ps(turned[kTileRowsMax + r]), sum[r]);
+      sines_sum[r] = _mm256_fmadd_ps(sine, _mm256_set1_ps(turned[kTileRowsMax + r]), sines_sum[r]);
     }
   }
 #pragma GCC unroll 8
-  for (size_t r = 0; r < kRows; ++r) score[r] = _mm256_add_ps(score[r], sum[r]);
+  for (size_t r = 0; r < kRows; ++r)
+    score[r] = _mm256_add_ps(score[r], _mm256_add_ps(sum[r], sines_sum[r]));
 }
 
 // Scores of 8 tokens: half `half` of a block of 16.

@@ -28,6 +28,9 @@ struct KvCodec {
 
 std::span<const KvCodec* const> kv_codecs();
 
+// In place of a cache's name: the smallest that stays true (engine/choose_kv.h).
+inline constexpr std::string_view kKvAuto = "auto";
+
 // What --kv asks for. Exact caches have no codec.
 struct KvChoice {
   KvFormat exact = KvFormat::kBF16;  // of the cache, or of its exact pages

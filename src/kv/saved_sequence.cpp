@@ -1,6 +1,6 @@
 // Saving a sequence's cache to a file, and loading it again.
 //
-// File, little-endian: magic "KVIKKKV1" | header length u64 | header (text lines "key value") |
+// File, little-endian: magic "KVIKKKV2" | header length u64 | header (text lines "key value") |
 // tokens i32[n] | for each group, for each slab: present u8, then its bytes if present | xxh3 u64
 // of all before it. The header names everything that must match; what does not is refused by name.
 
@@ -20,18 +20,19 @@ namespace kvikk {
 
 namespace {
 
-constexpr char kMagic[] = "KVIKKKV1";
+constexpr char kMagic[] = "KVIKKKV2";
 constexpr size_t kMagicBytes = 8;
 
 std::string header_of(const KvShape& shape, const std::string& model_key) {
   std::ostringstream text;
-  text << "model " << model_key << "\nformat " << (shape.format == KvFormat::kF32 ? "f32" : "bf16")
-       << "\nkv_heads " << shape.kv_heads << "\nhead_dim " << shape.head_dim << "\nvalue_dim "
-       << shape.value_size() << (shape.value_in_key ? " in the key" : "") << "\ngroups";
+  text << "model " << model_key << "\ncodec "
+       << (shape.coder != nullptr ? shape.coder->identity() : "none") << "\nformat "
+       << (shape.format == KvFormat::kF32 ? "f32" : "bf16") << "\nkv_heads " << shape.kv_heads
+       << "\nhead_dim " << shape.head_dim << "\nvalue_dim " << shape.value_size()
+       << (shape.value_in_key ? " in the key" : "") << "\ngroups";
   for (const KvGroup& group : shape.groups) {
     text << ' ' << group.layers.size() << ':' << group.window << (group.coded ? "c" : "");
   }
-  text << "\ncodec " << (shape.coder != nullptr ? shape.coder->identity() : "none");
   text << "\n";
   return text.str();
 }

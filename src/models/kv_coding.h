@@ -24,6 +24,8 @@ std::vector<KeyConditioning> bias_conditioning(const ModelConfig& config,
 // About 2,000 tokens that the program carries.
 std::string_view calibration_text();
 inline constexpr size_t kCalibrationTokensMax = 2048;
+// Another text, of about 1,000 tokens, to judge by what was measured.
+std::string_view probe_text();
 
 // Runs `tokens` through the model and measures its keys and queries. Errors: kExhausted.
 Result<std::vector<KeyConditioning>> calibrate_keys(Model& model, Compute& compute,

@@ -68,6 +68,17 @@ void add_samples(Sha256& hash, std::span<const uint8_t> bytes) {
   hash.update(bytes.last(kSampleBytes));
 }
 
+void add_tensors(Sha256& hash, const TensorSource& source) {
+  for (const StoredTensor& tensor : source.tensors()) {
+    add(hash, tensor.name);
+    add(hash, dtype_info(tensor.type).name);
+    add(hash, tensor.shape.size());
+    for (const uint64_t extent : tensor.shape) add(hash, extent);
+    add_samples(hash, tensor.bytes);
+    add_samples(hash, tensor.scales.bytes);
+  }
+}
+
 // What quantizing and packing make of a fixed row, in every format that --weights can give.
 void add_layout(Sha256& hash) {
   constexpr size_t kElements = 256;
@@ -145,14 +156,13 @@ std::string panel_cache_key(const TensorSource& source, std::string_view recipe)
   add(hash, recipe);
   add_layout(hash);
   add_files(hash, source.path());
-  for (const StoredTensor& tensor : source.tensors()) {
-    add(hash, tensor.name);
-    add(hash, dtype_info(tensor.type).name);
-    add(hash, tensor.shape.size());
-    for (const uint64_t extent : tensor.shape) add(hash, extent);
-    add_samples(hash, tensor.bytes);
-    add_samples(hash, tensor.scales.bytes);
-  }
+  add_tensors(hash, source);
+  return hash.hex();
+}
+
+std::string tensors_key(const TensorSource& source) {
+  Sha256 hash;
+  add_tensors(hash, source);
   return hash.hex();
 }
 

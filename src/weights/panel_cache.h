@@ -29,6 +29,9 @@ inline constexpr size_t kPanelCachesMax = 8;
 // matrix in order its tensor, rows, format and offset.
 std::string panel_cache_key(const TensorSource& source, std::string_view recipe);
 
+// A SHA-256 of the tensors alone: names, types, shapes, samples. A copy of a model has the same.
+std::string tensors_key(const TensorSource& source);
+
 // MODELS_DIR/cache/KEY.panels
 std::string panel_cache_path(const std::string& models_dir, const std::string& key);
 

@@ -4,6 +4,7 @@ import os
 import unittest
 
 from program import ProgramTest
+from tiny_model import tiny_model
 
 
 class KeptKeys(ProgramTest):
@@ -111,6 +112,123 @@ class Comparisons(ProgramTest):
         self.assertEqual(table.code, 0, table.error)
         self.assertEqual(len(table.text.splitlines()), 5)
         self.assert_failed(self.kvikk(*arguments, "--kv", "what"), 2, "'what'")
+
+
+class SavedCaches(ProgramTest):
+    PROMPT = "It rained and the road was long. " * 9  # a token a byte
+
+    def run_json(self, *more, model=None, code=0):
+        result = self.kvikk("run", "-m", model or self.tiny, "--raw", self.PROMPT, "--max-tokens",
+                            4, "--temperature", 0, "--json", *more)
+        self.assertEqual(result.code, code, result.error)
+        return result.json if code == 0 else result
+
+    def test_a_prompt_is_not_computed_twice(self):
+        for kv in ("bf16", "turbo4", "q8/turbo3"):
+            file = self.path("cache.kv")
+            first = self.run_json("--save-kv", file, "--kv", kv)
+            self.assertEqual(first["cached_tokens"], 0)
+            again = self.run_json("--load-kv", file, "--kv", kv)
+            self.assertEqual(again["cached_tokens"], len(self.PROMPT) // 64 * 64)
+            self.assertEqual(again["text"], first["text"])
+
+    def test_what_does_not_fit_is_refused_by_name(self):
+        file = self.path("cache.kv")
+        self.run_json("--save-kv", file, "--kv", "turbo4")
+        for more, word in ((["--kv", "turbo3"], "turbo3"), (["--kv", "bf16"], "codec"),
+                           (["--kv", "turbo4", "--weights", "q8_0"], "q8_0")):
+            result = self.run_json("--load-kv", file, *more, code=2)
+            self.assertIn("cache.kv", result.error)
+            self.assertIn(word, result.error)
+        other = tiny_model(self.path("other.gguf"), seed=2)
+        result = self.run_json("--load-kv", file, "--kv", "turbo4", model=other, code=2)
+        self.assertIn("model", result.error)
+        same = self.path("copy.gguf", open(self.tiny, "rb").read())  # a copy is the same model
+        self.run_json("--load-kv", file, "--kv", "turbo4", model=same)
+        with open(file, "r+b") as damaged:
+            damaged.seek(3000)
+            byte = damaged.read(1)
+            damaged.seek(3000)
+            damaged.write(bytes([byte[0] ^ 1]))
+        result = self.run_json("--load-kv", file, "--kv", "turbo4", code=1)
+        self.assertIn("damaged", result.error)
+        result = self.run_json("--load-kv", self.path("absent.kv"), code=1)
+        self.assertIn("absent.kv", result.error)
+        result = self.run_json("--save-kv", self.path("none/x.kv"), code=1)
+        self.assertIn("none/x.kv", result.error)
+
+    def test_a_short_prompt_has_nothing_to_save(self):
+        result = self.kvikk("run", "-m", self.tiny, "--raw", "hi", "--max-tokens", 2, "--save-kv",
+                            self.path("short.kv"))
+        self.assert_failed(result, 1, "no whole block of 64")
+
+    def test_another_prompt_is_told_that_the_cache_is_no_use(self):
+        file = self.path("cache.kv")
+        self.run_json("--save-kv", file)
+        result = self.kvikk("run", "-m", self.tiny, "--raw", "Something else. " * 20, "--max-tokens",
+                            2, "--load-kv", file)
+        self.assertEqual(result.code, 0, result.error)
+        self.assertIn("begins with 0", result.error)
+
+    def test_chat_keeps_the_cache_of_a_conversation(self):
+        session = self.path("talk.json")
+        script = f"{self.PROMPT[:200]}\n/save {session}\n"
+        result = self.kvikk("chat", "-m", self.tiny, "--max-tokens", 2, stdin=script)
+        self.assertEqual(result.code, 0, result.error)
+        self.assertIn("Saved 1 turn.", result.error)
+        self.assertTrue(os.path.exists(session + ".kv"))
+        more = self.kvikk("chat", "-m", self.tiny, "--max-tokens", 2, "--json",
+                          stdin=f"/load {session}\nhi\n")
+        self.assertEqual(more.code, 0, more.error)
+        self.assertGreaterEqual(more.lines[0]["cached_tokens"], 192)
+        other = self.kvikk("chat", "-m", self.tiny, "--kv", "q8", "--max-tokens", 2, "--json",
+                           stdin=f"/load {session}\nhi\n")
+        self.assertEqual(other.code, 0, other.error)
+        self.assertIn("Without its cache", other.error)
+        self.assertEqual(other.lines[0]["cached_tokens"], 0)
+
+
+class Automatic(ProgramTest):
+    def test_the_smallest_within_the_budget_is_chosen_once(self):
+        model = tiny_model(self.path("long.gguf"), context=2048)
+        folder = self.path("auto")
+
+        def choose(*more):
+            result = self.kvikk("run", "-m", model, "--models-dir", folder, "--raw", "hello",
+                                "--max-tokens", 2, "--kv", "auto", *more)
+            self.assertEqual(result.code, 0, result.error)
+            line = next(x for x in result.error.splitlines() if "mean KL" in x)
+            return line
+
+        loose = choose("--kv-budget-kl", 1000)
+        self.assertIn("cache turbo3: ", loose)
+        kept = [n for n in os.listdir(os.path.join(folder, "cache")) if n.endswith(".kvauto")]
+        self.assertEqual(len(kept), 1)
+        path = os.path.join(folder, "cache", kept[0])
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(len(file.read().splitlines()), 2)  # no more than was needed
+        strict = choose("--kv-budget-kl", 0)
+        self.assertIn("cache bf16: ", strict)
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()[1:]
+        distances = {line.split()[0]: float(line.split()[2]) for line in lines}
+        self.assertEqual(set(distances), {"turbo3", "fit3", "turbo4", "fit4", "q8/turbo4", "q8"})
+        self.assertLess(distances["q8"], distances["turbo4"])
+        # What was kept decides, not a new measurement.
+        with open(path, "w", encoding="utf-8") as file:
+            head = "kvikk auto 1 " + kept[0].split(".")[0]
+            file.write(head + "\nturbo3 10 0.5\nq8 20 0.001\n")
+        self.assertIn("cache q8: ", choose("--kv-budget-kl", "0.01"))
+        # A damaged file is measured again.
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(head + "\nturbo3 ten\n")
+        self.assertEqual(choose("--kv-budget-kl", 1000), loose)
+
+    def test_a_model_that_cannot_be_measured_keeps_the_exact_cache(self):
+        result = self.kvikk("run", "-m", self.tiny, "--models-dir", self.path("small"), "--raw",
+                            "hello", "--max-tokens", 2, "--kv", "auto")
+        self.assertEqual(result.code, 0, result.error)
+        self.assertIn("cache bf16: its context is too short", result.error)
 
 
 if __name__ == "__main__":

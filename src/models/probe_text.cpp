@@ -1,0 +1,85 @@
+// The text over which the caches of --kv auto are compared: prose, figures, code, tables, other
+// languages, a conversation. It is not the one that keys are measured with.
+
+#include "models/kv_coding.h"
+
+namespace kvikk {
+
+namespace {
+
+constexpr std::string_view kText =
+    "The kitchen light had been on all night. When Ines came down at six she found "
+    "her brother asleep at the table, his head on a map of the harbour, and beside it "
+    "a list in handwriting that was not his. She read it twice. \"Ropes, forty "
+    "metres. Two lamps. The key from Anselm. Nothing else, and nobody.\" She folded "
+    "it, put it in the pocket of her coat and made coffee without a sound.\n"
+    "\n"
+    "\"You were not supposed to see that,\" he said, without lifting his head.\n"
+    "\n"
+    "\"Then you should not sleep on it. Who is Anselm?\"\n"
+    "\n"
+    "Heat moves through a wall in three ways. In the bricks it is conducted from one "
+    "grain to the next; in the cavity between the two leaves it is carried by air "
+    "that rises along the warm side and falls along the cold one; and it is radiated "
+    "straight across, whatever the air does. Filling the cavity with wool stops the "
+    "second and most of the third. A wall of 36 cm that loses 1.4 watts for each "
+    "square metre and degree loses 0.35 after that, so a house with 120 square metres "
+    "of wall, at 20 degrees inside and 2 outside, saves about 2,270 watts.\n"
+    "\n"
+    "def running_median(values, width):\n"
+    "    \"\"\"The median of each window of `width` values.\"\"\"\n"
+    "    if width < 1 or width > len(values):\n"
+    "        raise ValueError(f\"width {width} does not fit {len(values)} values\")\n"
+    "    window = sorted(values[:width])\n"
+    "    medians = [window[width // 2]]\n"
+    "    for old, new in zip(values, values[width:]):\n"
+    "        window.remove(old)\n"
+    "        bisect.insort(window, new)\n"
+    "        medians.append(window[width // 2])\n"
+    "    return medians\n"
+    "\n"
+    "| station | opened | trains a day | platform (m) |\n"
+    "|---|---|---|---|\n"
+    "| Oberau | 1871 | 42 | 210 |\n"
+    "| Lindental | 1898 | 38 | 180 |\n"
+    "| Zum Steg | 1934 | 17 | 95 |\n"
+    "\n"
+    "Der Zug hielt zwanzig Minuten auf offener Strecke, ohne dass jemand erfuhr, "
+    "warum. Eine Frau mit zwei Kindern teilte ihr Brot mit den anderen im Abteil; der "
+    "alte Herr am Fenster sagte, im Krieg habe er einmal drei Tage so gestanden. Dann "
+    "ruckte es, und alle lachten.\n"
+    "\n"
+    "La boutique du coin vendait de tout : des clous, du savon, des cartes postales "
+    "que personne n'achetait. Le patron connaissait le prix de chaque chose sans "
+    "regarder, et la date de naissance de chaque enfant du quartier.\n"
+    "\n"
+    "El rio crece en abril, cuando se derrite la nieve de las montanas, y durante "
+    "tres semanas nadie cruza el vado. Los pastores lo saben y esperan en la otra "
+    "orilla con sus perros.\n"
+    "\n"
+    "User: My parcel was due on Tuesday and the page still says \"in preparation\". "
+    "What can I do?\n"
+    "Assistant: I am sorry about the delay. Please tell me the order number, which "
+    "begins with two letters, and the postcode it is addressed to; I will look up "
+    "where it is. If it has not left the warehouse, you may also change the address "
+    "or cancel it at no cost.\n"
+    "User: It is KV-20481, postcode 70173.\n"
+    "Assistant: Thank you. The parcel left the warehouse this morning at 7:40 and "
+    "should reach you on Friday between 9 and 13 o'clock.\n"
+    "\n"
+    "{\"order\": \"KV-20481\", \"status\": \"shipped\", \"items\": [{\"sku\": "
+    "\"A-113\", \"count\": 2, \"price\": 14.90}, {\"sku\": \"C-007\", \"count\": 1, "
+    "\"price\": 129.00}], \"total\": 158.80, \"currency\": \"EUR\"}\n"
+    "\n"
+    "On the third day the wind turned. The captain, who had hardly spoken since the "
+    "island, had the boats brought in and everything on deck tied down twice. By noon "
+    "the sky in the west was the colour of slate and the birds were gone. \"Now we "
+    "shall see,\" said the carpenter, who had built half of her himself, and went "
+    "below to sleep while he still could.\n"
+    "\n";
+
+}  // namespace
+
+std::string_view probe_text() { return kText; }
+
+}  // namespace kvikk
