@@ -61,7 +61,7 @@ struct EngineOptions {
     v(o.kv_memory_mib, "kv_memory_mib", 0, 1 << 24, "MiB for the key-value cache; 0 = automatic");
     v(o.exact, "exact", false, true, "float32 weights, arithmetic and cache: the reference, slow");
     v(o.kv, "kv", 0, 512,
-      "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2, KEYS/VALUES or auto");
+      "cache: bf16, f32, q8, fit4, fit3, turbo4, turbo3, turbo2, KEYS/VALUES, auto");
     v(o.kv_budget_kl, "kv_budget_kl", 0.0, 1e6,
       "kv auto: mean KL divergence from the exact cache that is allowed");
     v(o.weights, "weights", 0, 32,

@@ -143,7 +143,8 @@ class SavedCaches(ProgramTest):
         other = tiny_model(self.path("other.gguf"), seed=2)
         result = self.run_json("--load-kv", file, "--kv", "turbo4", model=other, code=2)
         self.assertIn("model", result.error)
-        same = self.path("copy.gguf", open(self.tiny, "rb").read())  # a copy is the same model
+        with open(self.tiny, "rb") as original:  # a copy is the same model
+            same = self.path("copy.gguf", original.read())
         self.run_json("--load-kv", file, "--kv", "turbo4", model=same)
         with open(file, "r+b") as damaged:
             damaged.seek(3000)
@@ -165,8 +166,8 @@ class SavedCaches(ProgramTest):
     def test_another_prompt_is_told_that_the_cache_is_no_use(self):
         file = self.path("cache.kv")
         self.run_json("--save-kv", file)
-        result = self.kvikk("run", "-m", self.tiny, "--raw", "Something else. " * 20, "--max-tokens",
-                            2, "--load-kv", file)
+        result = self.kvikk("run", "-m", self.tiny, "--raw", "Something else. " * 20,
+                            "--max-tokens", 2, "--load-kv", file)
         self.assertEqual(result.code, 0, result.error)
         self.assertIn("begins with 0", result.error)
 
