@@ -123,7 +123,7 @@ struct Codes {
   Codes(const Shape& shape, size_t bits, size_t fast, size_t slow, size_t chunk_pages)
       : table(fast + slow),
         angles(2 * table * kPageTokens, 0.5f),
-        powers(kPositionPowers * table, 0.01f),
+        powers(kPositionPowers * table, 0.0f),
         turn(2 * table, 0.7f),
         turns(chunk_pages, turn.data()),
         terms(shape.group * (1 + 2 * table), 0.1f),

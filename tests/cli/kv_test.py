@@ -114,6 +114,12 @@ class Comparisons(ProgramTest):
         self.assert_failed(self.kvikk(*arguments, "--kv", "what"), 2, "'what'")
 
 
+class Refused(ProgramTest):
+    def test_a_codec_that_is_not_there_names_those_that_are(self):
+        result = self.kvikk("run", "-m", self.tiny, "--raw", "hi", "--kv", "turbo5")
+        self.assert_failed(result, 2, "'turbo5'", "turbo4", "fit3")
+
+
 class SavedCaches(ProgramTest):
     PROMPT = "It rained and the road was long. " * 9  # a token a byte
 
