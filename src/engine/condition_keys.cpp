@@ -11,6 +11,7 @@ Result<std::vector<KeyConditioning>> condition_keys(Model& model, Compute& compu
                                                     const Tokenizer* tokenizer,
                                                     const ConditionRequest& request) {
   const ModelConfig& config = model.config();
+  if (!request.choice.conditions_keys()) return std::vector<KeyConditioning>{};
   if (tokenizer == nullptr) return bias_conditioning(config, model.weights());
   std::vector<TokenId> tokens = tokenizer->encode(calibration_text(), {});
   if (tokenizer->adds_bos() && tokenizer->bos().has_value()) {

@@ -18,8 +18,8 @@ struct ConditionRequest {
 };
 
 // Measures over the built-in text; without a tokenizer for it, or where the context is too short
-// for a measurement, says only what the weights do. Errors: kExhausted, kDamaged (keys that are no
-// numbers).
+// for a measurement, says only what the weights do. Codings of other people need nothing. Errors:
+// kExhausted, kDamaged (keys that are no numbers).
 Result<std::vector<KeyConditioning>> condition_keys(Model& model, Compute& compute,
                                                     const TensorSource& tensors,
                                                     const Tokenizer* tokenizer,

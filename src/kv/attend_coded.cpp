@@ -16,7 +16,8 @@ constexpr float kNothing = -1e30f;
 
 // With --exact, and where a level has no kernel for integers, codes become floats.
 bool in_integers(const Compute& compute, const KvShape& shape) {
-  return shape.format == KvFormat::kBF16 && compute.kernels().attend_coded != nullptr;
+  return shape.format == KvFormat::kBF16 && shape.coder->in_integers() &&
+         compute.kernels().attend_coded != nullptr;
 }
 
 }  // namespace

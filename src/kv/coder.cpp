@@ -54,13 +54,11 @@ void put_code(uint8_t* run, size_t bits, size_t units, size_t unit, size_t lane,
   }
 }
 
-// How the vectors of a part lie in its units (coded_page.h): of keys 4 dims x 16 tokens, of values
+// The vectors of a part lie in its units (coded_page.h): of keys 4 dims x 16 tokens, of values
 // 16 dims x 4 tokens.
-enum class Part { kKeys, kValues };
-
-void put_vector(Part part, const CodedLayout& layout, size_t token, const uint8_t* codes,
+void put_vector(KvPart part, const CodedLayout& layout, size_t token, const uint8_t* codes,
                 float scale, uint8_t* out) {
-  const bool keys = part == Part::kKeys;
+  const bool keys = part == KvPart::kKeys;
   const size_t tokens = keys ? 16 : 4;  // of a unit
   const size_t dims = 64 / tokens;
   const size_t block_bytes = keys ? coded_key_block_bytes(layout) : coded_value_row_bytes(layout);
@@ -198,10 +196,27 @@ Status KvCoder::plan() {
   };
   key_rotation_.emplace(size, options_.seed);
   value_rotation_.emplace(size, options_.seed + 1);
-  key_layout_ = even_layout(keys, width_, book(keys));
-  value_layout_ = even_layout(values, width_, book(values));
-  key_bytes_ = coded_key_bytes(key_layout_);
+  TRY(plan_parts());
+  if (key_part_ == nullptr) key_layout_ = even_layout(keys, width_, book(keys));
+  if (value_part_ == nullptr) value_layout_ = even_layout(values, width_, book(values));
+  const auto lines = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+  key_bytes_ = key_part_ != nullptr ? lines(key_part_->bytes()) : coded_key_bytes(key_layout_);
+  value_bytes_ =
+      value_part_ != nullptr ? lines(value_part_->bytes()) : coded_value_bytes(value_layout_);
   plan_conditioning();
+  return ok_status();
+}
+
+Status KvCoder::plan_parts() {
+  const KvCodec& keys = *options_.choice.keys;
+  const KvCodec& values = *options_.choice.values;
+  if (is_reference(keys.coding)) {
+    TRY_ASSIGN(key_part_, make_part_codec(keys, KvPart::kKeys, options_.head_dim, options_.seed));
+  }
+  if (is_reference(values.coding) && values.coding != KvCoding::kProd) {
+    TRY_ASSIGN(value_part_,
+               make_part_codec(values, KvPart::kValues, options_.head_dim, options_.seed + 1));
+  }
   return ok_status();
 }
 
@@ -398,11 +413,15 @@ void KvCoder::seal(KvFormat format, const uint8_t* exact, size_t layer, size_t k
                ? code_largest(x, size, codes)
                : quantize_rotated(books_[codec.bits], ScaleRule::kUnbiased, x, size, codes);
   };
+  std::vector<float> key_page(key_part_ != nullptr ? kPageTokens * size : 0);
+  std::vector<float> value_page(value_part_ != nullptr ? kPageTokens * size : 0);
   for (size_t token = 0; token < kPageTokens; ++token) {
     load_exact_key(exact, format, token, size, width_, x);
     if (c != nullptr) remove_position(layer, kv_head, page, token, x);
     float scale = 0.0f;
-    if (fitted_) {
+    if (key_part_ != nullptr) {
+      std::copy_n(x, size, key_page.data() + token * size);
+    } else if (fitted_) {
       scale = code_fitted(*c, x, codes);
     } else {
       if (c != nullptr && !c->balance.empty()) {
@@ -411,12 +430,18 @@ void KvCoder::seal(KvFormat format, const uint8_t* exact, size_t layer, size_t k
       key_rotation_->apply(x, x);
       scale = code(*options_.choice.keys);
     }
-    put_vector(Part::kKeys, layout, token, codes, scale, coded);
+    if (key_part_ == nullptr) put_vector(KvPart::kKeys, layout, token, codes, scale, coded);
     load_value(exact_values, format, token, size, width_, x);
+    if (value_part_ != nullptr) {
+      std::copy_n(x, size, value_page.data() + token * size);
+      continue;
+    }
     value_rotation_->apply(x, x);
     scale = code(*options_.choice.values);
-    put_vector(Part::kValues, value_layout_, token, codes, scale, values);
+    put_vector(KvPart::kValues, value_layout_, token, codes, scale, values);
   }
+  if (key_part_ != nullptr) key_part_->encode(key_page.data(), coded);
+  if (value_part_ != nullptr) value_part_->encode(value_page.data(), values);
 }
 
 void KvCoder::prepare_query(size_t layer, size_t kv_head, const float* query, float* out) const {
@@ -429,6 +454,8 @@ void KvCoder::prepare_query(size_t layer, size_t kv_head, const float* query, fl
       for (size_t i = 0; i < size; ++i) out[i] += row[i] * query[d];
     }
     for (size_t i = 0; i < size; ++i) out[i] *= c->deviation[i];
+  } else if (key_part_ != nullptr) {
+    std::copy_n(query, size, out);
   } else {
     for (size_t d = 0; d < size; ++d) {
       out[d] = c != nullptr && !c->balance.empty() ? query[d] * c->balance[d] : query[d];
@@ -535,10 +562,26 @@ void KvCoder::fill_constant_dims(size_t layer, size_t kv_head, float* keys) cons
 
 void KvCoder::decode(const Kernels& kernels, size_t layer, size_t kv_head, const uint8_t* coded,
                      float* keys, float* values) const {
-  kernels.decode_keys(coded, key_layout(layer, kv_head), attend_dim(), keys);
-  kernels.decode_values(coded + key_bytes_, value_layout_, values);
+  if (key_part_ == nullptr) {
+    kernels.decode_keys(coded, key_layout(layer, kv_head), attend_dim(), keys);
+  } else {
+    const size_t size = options_.head_dim;
+    std::vector<float> page(kPageTokens * size);
+    key_part_->decode(coded, page.data());
+    for (size_t t = 0; t < kPageTokens; ++t) {
+      float* to = keys + t / 16 * attend_dim() * 16 + t % 16;
+      for (size_t d = 0; d < size; ++d) to[d * 16] = page[t * size + d];
+    }
+  }
+  if (value_part_ == nullptr) {
+    kernels.decode_values(coded + key_bytes_, value_layout_, values);
+  } else {
+    value_part_->decode(coded + key_bytes_, values);
+  }
 }
 
-void KvCoder::restore_values(float* sum) const { value_rotation_->invert(sum, sum); }
+void KvCoder::restore_values(float* sum) const {
+  if (value_part_ == nullptr) value_rotation_->invert(sum, sum);
+}
 
 }  // namespace kvikk

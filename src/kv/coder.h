@@ -29,6 +29,7 @@
 #include "codec/rotation.h"
 #include "kernels/coded_page.h"
 #include "kernels/kernels.h"
+#include "kv/part_codec.h"
 #include "kv/registry.h"
 
 namespace kvikk {
@@ -100,7 +101,9 @@ class KvCoder {
   // This coder, which has no conditioning, with some: [layers x kv_heads].
   std::shared_ptr<const KvCoder> conditioned(std::vector<KeyConditioning> all) const;
 
-  size_t page_bytes() const { return key_bytes_ + coded_value_bytes(value_layout_); }
+  size_t page_bytes() const { return key_bytes_ + value_bytes_; }
+  // Whether queries can meet the codes without floats between.
+  bool in_integers() const { return key_part_ == nullptr && value_part_ == nullptr; }
   // Dims of a key as a query meets it, a multiple of 16: the codes, then 1, then cosines and sines.
   size_t attend_dim() const { return width_ + extra_; }
   static size_t attend_dim_max(size_t head_dim, size_t rotary) {
@@ -154,6 +157,7 @@ class KvCoder {
  private:
   explicit KvCoder(KvCoderOptions options);
   Status plan();
+  Status plan_parts();
   void plan_conditioning();
   void plan_fitted();
   void plan_pairs();
@@ -176,7 +180,9 @@ class KvCoder {
   size_t pairs_max_ = 0;  // of a head's position term
   bool fitted_ = false;
   CodedLayout key_layout_, value_layout_;
-  size_t key_bytes_ = 0;
+  size_t key_bytes_ = 0, value_bytes_ = 0;
+  // In place of the layouts where the coding is other people's.
+  std::shared_ptr<const PartCodec> key_part_, value_part_;
   std::string identity_;
   std::array<Codebook, kCodebookBitsMax + 1> books_;  // by bits; those that are used
   std::vector<Codebook> fitted_books_;                // by bits

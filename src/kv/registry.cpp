@@ -11,7 +11,19 @@ constexpr KvCodec kTurbo4 = {"turbo4", KvCoding::kSphere, 4};
 constexpr KvCodec kTurbo3 = {"turbo3", KvCoding::kSphere, 3};
 constexpr KvCodec kTurbo2 = {"turbo2", KvCoding::kSphere, 2};
 
-constexpr const KvCodec* kCodecs[] = {&kQ8, &kFit4, &kFit3, &kTurbo4, &kTurbo3, &kTurbo2};
+constexpr KvCodec kTurbo35 = {"turbo3.5", KvCoding::kOutliers, 3};
+constexpr KvCodec kTurbo25 = {"turbo2.5", KvCoding::kOutliers, 2};
+constexpr KvCodec kTurbo4Prod = {"turbo4-prod", KvCoding::kProd, 4};
+constexpr KvCodec kTurbo3Prod = {"turbo3-prod", KvCoding::kProd, 3};
+constexpr KvCodec kKivi4 = {"kivi4", KvCoding::kKivi, 4};
+constexpr KvCodec kKivi2 = {"kivi2", KvCoding::kKivi, 2};
+constexpr KvCodec kPolar4 = {"polar4", KvCoding::kPolar, 4};
+constexpr KvCodec kPolar3 = {"polar3", KvCoding::kPolar, 3};
+constexpr KvCodec kQ4Hadamard = {"q4-hadamard", KvCoding::kHadamard, 4};
+
+constexpr const KvCodec* kCodecs[] = {&kQ8,     &kFit4,    &kFit3,    &kTurbo4,     &kTurbo3,
+                                      &kTurbo2, &kTurbo35, &kTurbo25, &kTurbo4Prod, &kTurbo3Prod,
+                                      &kKivi4,  &kKivi2,   &kPolar4,  &kPolar3,     &kQ4Hadamard};
 
 const KvCodec* find_codec(std::string_view name) {
   for (const KvCodec* codec : kCodecs) {

@@ -18,12 +18,20 @@ enum class KvCoding : uint8_t {
   kSphere,   // TurboQuant: the codebook of a random unit vector's coordinate
   kFitted,   // keys: a basis fitted to queries and keys, bits where the scores need them;
              // values: as kSphere
+  // Of other people, to compare with: part_codec.h.
+  kProd,      // TurboQuant with a bit for the inner product; values: as kSphere
+  kOutliers,  // TurboQuant with a quarter of the dims at one bit more
+  kKivi,
+  kPolar,
+  kHadamard,
 };
+
+inline constexpr bool is_reference(KvCoding coding) { return coding >= KvCoding::kProd; }
 
 struct KvCodec {
   std::string_view name;
   KvCoding coding;
-  uint32_t bits;  // a coordinate; on average where they differ
+  uint32_t bits;  // a coordinate; on average where they differ, of kOutliers the fewest
 };
 
 std::span<const KvCodec* const> kv_codecs();
@@ -38,6 +46,8 @@ struct KvChoice {
   const KvCodec* values = nullptr;
 
   bool coded() const { return keys != nullptr; }
+  // Whether anything is measured of keys and done to them before they are coded.
+  bool conditions_keys() const { return coded() && !is_reference(keys->coding); }
   std::string name() const;
 };
 

@@ -115,9 +115,11 @@ class Comparisons(ProgramTest):
 
 
 class Refused(ProgramTest):
-    def test_a_codec_that_is_not_there_names_those_that_are(self):
+    def test_a_codec_that_does_not_fit_names_those_that_do(self):
+        result = self.kvikk("run", "-m", self.tiny, "--raw", "hi", "--kv", "kivi4")
+        self.assert_failed(result, 2, "'kivi4'", "multiple of 32", "have 16", "turbo4")
         result = self.kvikk("run", "-m", self.tiny, "--raw", "hi", "--kv", "turbo5")
-        self.assert_failed(result, 2, "'turbo5'", "turbo4", "fit3")
+        self.assert_failed(result, 2, "'turbo5'", "turbo4", "polar4", "q4-hadamard")
 
 
 class SavedCaches(ProgramTest):

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <random>
 
@@ -44,6 +45,14 @@ constexpr Case kCases[] = {
     {"turbo4/q8", 24, RopeStyle::kHalves, 0, 0.10, KvFormat::kBF16},
     {"turbo3", 192, RopeStyle::kHalves, 0, 0.15, KvFormat::kBF16},
     {"turbo2", 128, RopeStyle::kHalves, 500, 0.35, KvFormat::kBF16},
+    {"turbo3.5", 64, RopeStyle::kHalves, 0, 0.15},
+    {"turbo2.5", 128, RopeStyle::kPairs, 500, 0.25, KvFormat::kBF16},
+    {"turbo4-prod", 32, RopeStyle::kHalves, 0, 0.25, KvFormat::kBF16},
+    {"kivi4", 64, RopeStyle::kHalves, 0, 0.10},
+    {"kivi2/q8", 96, RopeStyle::kHalves, 0, 0.45, KvFormat::kBF16},
+    {"polar4", 80, RopeStyle::kHalves, 0, 0.25},
+    {"turbo4/polar3", 64, RopeStyle::kHalves, 0, 0.35, KvFormat::kBF16},
+    {"q4-hadamard", 128, RopeStyle::kHalves, 500, 0.12, KvFormat::kBF16},
 };
 
 class CodedAttention : public testing::TestWithParam<Case> {
@@ -287,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(All, CodedAttention, testing::ValuesIn(kCases), [](cons
   std::string name = test.param.kv + std::string("_") + std::to_string(test.param.head_dim) +
                      (test.param.window > 0 ? "_window" : "") +
                      (test.param.format == KvFormat::kBF16 ? "_integers" : "");
-  for (char& c : name) c = c == '/' ? '_' : c;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 });
 
