@@ -46,7 +46,7 @@ constexpr Case kCases[] = {
     {"turbo3", 192, RopeStyle::kHalves, 0, 0.15, KvFormat::kBF16},
     {"turbo2", 128, RopeStyle::kHalves, 500, 0.35, KvFormat::kBF16},
     {"turbo3.5", 64, RopeStyle::kHalves, 0, 0.15},
-    {"turbo2.5", 128, RopeStyle::kPairs, 500, 0.25, KvFormat::kBF16},
+    {"turbo2.5", 128, RopeStyle::kPairs, 500, 0.30, KvFormat::kBF16},
     {"turbo4-prod", 32, RopeStyle::kHalves, 0, 0.25, KvFormat::kBF16},
     {"kivi4", 64, RopeStyle::kHalves, 0, 0.10},
     {"kivi2/q8", 96, RopeStyle::kHalves, 0, 0.45, KvFormat::kBF16},
