@@ -617,8 +617,8 @@ class Cancel(ServeTest):
         self.assertEqual(self.call("GET", "/health")[0], 200)
         for client in clients:
             client.close()
-        self.wait_until(self.idle)
-        self.post(COMPLETE, {"prompt": "a", "max_tokens": 1})
+        self.wait_until(
+            lambda: self.call("POST", COMPLETE, {"prompt": "a", "max_tokens": 1})[0], 200)
 
 
 class Keys(ServeTest):
