@@ -2,6 +2,7 @@
 their current versions. They are fetched by pip into the build folder once; without a network and
 without them the tests are skipped."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def fetch_clients():
                           "anthropic"], capture_output=True, text=True, timeout=500)
     if pip.returncode != 0:
         return "the clients cannot be fetched: " + pip.stderr.strip().split("\n")[-1]
+    importlib.invalidate_caches()  # the folder was not there when it was looked for
     return None
 
 
