@@ -199,8 +199,9 @@ TEST(TokenizerJsonRefusalTest, StepsThatGrow) {
       {"pre_tokenizer",
        sequence("pretokenizers", {{"type", "Metaspace"}, {"replacement", "    "}})},
   };
-  for (const auto& [key, steps] : cases) {
-    const std::string message = message_of("gpt2", [&](Json* j) { (*j)[key] = steps; });
+  for (const auto& pair : cases) {  // clang 14 cannot capture the names of a structured binding
+    const std::string key = pair.first;
+    const std::string message = message_of("gpt2", [&](Json* j) { (*j)[key] = pair.second; });
     EXPECT_NE(message.find("times as long"), std::string::npos) << key << ": " << message;
     EXPECT_NE(message.find(key), std::string::npos) << message;
   }
