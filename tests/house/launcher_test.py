@@ -287,6 +287,7 @@ class Launcher(unittest.TestCase):
         process = self.start("x")
         while len(self.calls("cmake")) < 2:
             time.sleep(0.01)
+        time.sleep(2)  # until the build sleeps: a shell that is busy otherwise goes on
         start = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
