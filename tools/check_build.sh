@@ -80,7 +80,7 @@ case $name in
     for layer in base tensor kv search engine serving; do
       if compgen -G "tests/$layer/*.cpp" >/dev/null; then layers+=("$layer"); fi
     done
-    cmake --build "$build" --target "${layers[@]/#/test_}"
+    cmake --build "$build" --target "${layers[@]/#/test_}" example
     "${fixed_addresses[@]}" ctest --test-dir "$build" --output-on-failure -j "$(nproc)" \
       -L "^($(IFS='|'; echo "${layers[*]}"))\$"
     ;;

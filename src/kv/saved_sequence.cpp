@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/byte_reader.h"
 #include "base/files.h"
 #include "base/mapped_file.h"
 #include "kv/coder.h"
@@ -61,28 +62,6 @@ class Writer {
   HashState hash_;
 };
 
-// Reads from the mapped file and never past its end.
-class Reader {
- public:
-  explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  const uint8_t* take(size_t size) {
-    if (size > bytes_.size() - at_) return nullptr;
-    const uint8_t* data = bytes_.data() + at_;
-    at_ += size;
-    return data;
-  }
-  bool number(uint64_t& value) {
-    const uint8_t* data = take(sizeof value);
-    if (data != nullptr) std::memcpy(&value, data, sizeof value);
-    return data != nullptr;
-  }
-  bool done() const { return at_ == bytes_.size(); }
-
- private:
-  std::span<const uint8_t> bytes_;
-  size_t at_ = 0;
-};
-
 // The first line in which two headers differ, for the message.
 std::string first_difference(const std::string& found, const std::string& wanted) {
   std::istringstream a(found);
@@ -97,21 +76,20 @@ std::string first_difference(const std::string& found, const std::string& wanted
 }
 
 // The slabs of the next 64 tokens, each with one reference; kNoSlab where the file has none.
-Status read_block(Reader& reader, PagePool& pool, const std::string& path,
+Status read_block(ByteReader& reader, PagePool& pool, const std::string& path,
                   std::vector<SlabId>& slabs) {
   for (size_t g = 0; g < pool.shape().groups.size(); ++g) {
     slabs.push_back(kNoSlab);
-    const uint8_t* present = reader.take(1);
-    if (present == nullptr) return damaged(path + ": a page is cut off");
-    if (*present == 0) continue;
-    const size_t bytes = pool.shape().slab_bytes(g);
-    const uint8_t* data = reader.take(bytes);
-    if (data == nullptr) return damaged(path + ": a page is cut off");
+    uint8_t present = 0;
+    if (!reader.get(present)) return damaged(path + ": a page is cut off");
+    if (present == 0) continue;
+    const auto data = reader.take(pool.shape().slab_bytes(g));
+    if (!data.has_value()) return damaged(path + ": a page is cut off");
     slabs.back() = pool.allocate(g);
     if (slabs.back() == kNoSlab) {
       return exhausted(path + ": the key-value cache has no room for it");
     }
-    std::memcpy(pool.slab(g, slabs.back()), data, bytes);
+    std::memcpy(pool.slab(g, slabs.back()), data->data(), data->size());
   }
   return ok_status();
 }
@@ -157,22 +135,21 @@ Result<LoadedSequence> load_sequence(PagePool& pool, const std::string& model_ke
   std::memcpy(&sum, all.data() + body.size(), sizeof sum);
   if (XXH3_64bits(body.data(), body.size()) != sum) return broken("the checksum does not match");
 
-  Reader reader(body.subspan(kMagicBytes));
+  ByteReader reader(body.subspan(kMagicBytes));
   uint64_t header_size = 0;
-  if (!reader.number(header_size)) return broken("the header is cut off");
-  const uint8_t* header = reader.take(header_size);
-  if (header == nullptr) return broken("the header is cut off");
-  const std::string found(reinterpret_cast<const char*>(header), header_size);
+  if (!reader.get(header_size)) return broken("the header is cut off");
+  const auto header = reader.take(header_size);
+  if (!header.has_value()) return broken("the header is cut off");
+  const std::string found(header->begin(), header->end());
   const std::string wanted = header_of(pool.shape(), model_key);
   if (found != wanted) {
     return invalid_argument(path + ": does not fit this model: " + first_difference(found, wanted));
   }
   uint64_t count = 0;
-  if (!reader.number(count) || count > body.size()) return broken("the tokens are cut off");
-  const uint8_t* token_bytes = reader.take(count * sizeof(int32_t));
-  if (token_bytes == nullptr) return broken("the tokens are cut off");
-  LoadedSequence loaded{SequenceKv(pool), std::vector<int32_t>(count)};
-  std::memcpy(loaded.tokens.data(), token_bytes, count * sizeof(int32_t));
+  LoadedSequence loaded{SequenceKv(pool), {}};
+  if (!reader.get(count) || !reader.get_all(count, loaded.tokens)) {
+    return broken("the tokens are cut off");
+  }
 
   for (size_t i = 0; i * kPageTokens < count; ++i) {
     std::vector<SlabId> slabs;

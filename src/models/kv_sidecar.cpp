@@ -2,9 +2,11 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
+#include "base/byte_reader.h"
 #include "base/files.h"
 #include "base/mapped_file.h"
 #include "models/kv_coding.h"
@@ -37,33 +39,16 @@ void put(std::string& out, const void* data, size_t size) {
 }
 void put_number(std::string& out, uint64_t value) { put(out, &value, sizeof value); }
 
-class Reader {
- public:
-  explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  bool bytes(void* out, size_t size) {
-    if (size > bytes_.size()) return false;
-    std::memcpy(out, bytes_.data(), size);
-    bytes_ = bytes_.subspan(size);
-    return true;
-  }
-  bool number(uint64_t& value) { return bytes(&value, sizeof value); }
-  bool floats(std::vector<float>& out) {
-    uint64_t count = 0;
-    if (!number(count) || count > bytes_.size() / sizeof(float)) return false;
-    out.resize(count);
-    return bytes(out.data(), count * sizeof(float));
-  }
-  bool done() const { return bytes_.empty(); }
+bool read_floats(ByteReader& reader, std::vector<float>& out) {
+  uint64_t count = 0;
+  return reader.get(count) && reader.get_all(count, out);
+}
 
- private:
-  std::span<const uint8_t> bytes_;
-};
-
-bool read_entry(Reader& reader, KeyConditioning& entry) {
+bool read_entry(ByteReader& reader, KeyConditioning& entry) {
   bool good = true;
-  visit_parts(entry, [&](std::vector<float>& part) { good = good && reader.floats(part); });
+  visit_parts(entry, [&](std::vector<float>& part) { good = good && read_floats(reader, part); });
   for (CodedSegment& segment : entry.layout.segments) {
-    good = good && reader.bytes(&segment, sizeof segment);
+    good = good && reader.get(segment);
   }
   return good;
 }
@@ -99,17 +84,16 @@ Result<std::vector<KeyConditioning>> read_kv_sidecar(const std::string& path,
   uint64_t sum = 0;
   std::memcpy(&sum, all.data() + body.size(), sizeof sum);
   if (XXH3_64bits(body.data(), body.size()) != sum) return broken;
-  Reader reader(body);
-  char magic[kMagicBytes];
+  ByteReader reader(body);
+  const auto is_next = [&reader](std::string_view wanted) {
+    const auto found = reader.take(wanted.size());
+    return found.has_value() && std::ranges::equal(*found, bytes_of(wanted));
+  };
+  if (!is_next({kMagic, kMagicBytes})) return broken;
   uint64_t size = 0;
-  if (!reader.bytes(magic, kMagicBytes) || std::memcmp(magic, kMagic, kMagicBytes) != 0) {
-    return broken;
-  }
-  if (!reader.number(size) || size != key.size()) return broken;
-  std::string found(size, '\0');
-  if (!reader.bytes(found.data(), size) || found != key) return broken;
+  if (!reader.get(size) || size != key.size() || !is_next(key)) return broken;
   uint64_t count = 0;
-  if (!reader.number(count) || count > body.size()) return broken;
+  if (!reader.get(count) || count > body.size()) return broken;
   std::vector<KeyConditioning> out(count);
   for (KeyConditioning& entry : out) {
     if (!read_entry(reader, entry)) return broken;

@@ -1,8 +1,9 @@
 #include "search/index_manifest.h"
 
 #include <cmath>
-#include <cstring>
 #include <type_traits>
+
+#include "base/byte_reader.h"
 
 namespace kvikk {
 
@@ -31,6 +32,7 @@ class Writer {
   std::vector<uint8_t> bytes_;
 };
 
+// ByteReader with messages and limits.
 class Reader {
  public:
   Reader(std::span<const uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
@@ -39,10 +41,7 @@ class Reader {
 
   template <class T>
   Status get(T& out) {
-    if (bytes_.size() < sizeof out) return fail("the manifest ends too early");
-    std::memcpy(&out, bytes_.data(), sizeof out);
-    bytes_ = bytes_.subspan(sizeof out);
-    return ok_status();
+    return bytes_.get(out) ? ok_status() : too_short();
   }
   // A whole number within limits, both included.
   template <class T>
@@ -58,16 +57,14 @@ class Reader {
   }
   template <class T>
   Status get_all(size_t count, std::vector<T>& out) {
-    if (bytes_.size() / sizeof(T) < count) return fail("the manifest ends too early");
-    out.resize(count);
-    if (count > 0) std::memcpy(out.data(), bytes_.data(), count * sizeof(T));
-    bytes_ = bytes_.subspan(count * sizeof(T));
-    return ok_status();
+    return bytes_.get_all(count, out) ? ok_status() : too_short();
   }
-  bool at_end() const { return bytes_.empty(); }
+  bool at_end() const { return bytes_.done(); }
 
  private:
-  std::span<const uint8_t> bytes_;
+  Status too_short() const { return fail("the manifest ends too early"); }
+
+  ByteReader bytes_;
   const std::string& name_;
 };
 
