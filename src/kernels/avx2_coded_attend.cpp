@@ -7,7 +7,7 @@
 
 #include "kernels/avx2_softmax.h"
 #include "kernels/coded_page.h"
-#include "kernels/coded_terms.h"
+#include "kernels/coded_tiles.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::avx2 {
@@ -19,7 +19,6 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kRowsMax = 6;  // of a tile: their sums and what passes by fit the 16 registers
 constexpr float kWeightSteps = 127.0f;
-static_assert(kRowsMax <= kTileRowsMax);
 
 __m256i broadcast_int(const void* p) {
   int32_t value = 0;
@@ -60,17 +59,6 @@ __m256i unit_bytes(const uint8_t* run, size_t units, size_t u, size_t half, __m2
   }
   return _mm256_shuffle_epi8(table, code);
 }
-
-struct Tile {
-  const CodedAttendArgs* args;
-  size_t page, row;  // index of the page; first row
-  size_t key_dims, value_dims;
-  float* sums;         // [rows][8]
-  float* weights;      // [tile rows][64]
-  uint8_t* bytes;      // [tile rows][64]: weights as bytes
-  const float* terms;  // of this tile
-  float* turned;       // to the page
-};
 
 // sum += four products of a lane. size: |level|; level: for its sign.
 __m256i add_products(__m256i sum, __m256i size, __m256i level, __m256i query) {
@@ -280,33 +268,11 @@ constexpr void (*kAttendTile[kRowsMax + 1])(const Tile&) = {
 
 void attend_coded(const CodedAttendArgs& args) {
   if (args.rows == 0) return;
-  Tile tile;
-  tile.args = &args;
-  tile.key_dims = coded_dims(*args.keys);
-  tile.value_dims = coded_dims(*args.values);
-  tile.weights = reinterpret_cast<float*>(args.scratch);
-  tile.bytes = args.scratch + kRowsMax * kPageTokens * sizeof(float);
-  tile.sums = reinterpret_cast<float*>(tile.bytes + kRowsMax * kPageTokens);
   for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
-  for (size_t i = 0; i < args.rows * kLanes; ++i) tile.sums[i] = 0.0f;
-  for (size_t i = 0; i < args.rows * tile.value_dims; ++i) args.acc[i] = 0.0f;
-  const size_t tiles = (args.rows + kRowsMax - 1) / kRowsMax;
-  const size_t terms_floats = args.position != nullptr ? terms_floats_of(*args.position) : 0;
-  float* terms = tile.sums + args.rows * kLanes;
-  for (size_t t = 0; args.position != nullptr && t < tiles; ++t) {
-    const size_t row = args.rows * t / tiles;
-    gather_terms(args, row, args.rows * (t + 1) / tiles - row, terms + t * terms_floats);
-  }
-  tile.turned = terms + tiles * terms_floats;
-  for (tile.page = 0; tile.page < args.page_count; ++tile.page) {
-    for (size_t t = 0; t < tiles; ++t) {
-      tile.row = args.rows * t / tiles;
-      tile.terms = terms + t * terms_floats;
-      kAttendTile[args.rows * (t + 1) / tiles - tile.row](tile);
-    }
-  }
+  const float* sums = attend_in_tiles<kRowsMax, kLanes>(
+      args, [](size_t) {}, [](const Tile& tile, size_t rows) { kAttendTile[rows](tile); });
   for (size_t r = 0; r < args.rows; ++r) {
-    args.sum[r] = reduce_add(_mm256_loadu_ps(tile.sums + r * kLanes));
+    args.sum[r] = reduce_add(_mm256_loadu_ps(sums + r * kLanes));
   }
 }
 

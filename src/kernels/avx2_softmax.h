@@ -11,7 +11,6 @@ namespace {
 
 constexpr size_t kLanes = 8;
 constexpr size_t kVectors = kPageTokens / kLanes;
-constexpr float kNothingVisible = -1e30f;
 
 // e^x for x <= 0 with a relative error of about 1.5e-7; exactly 1 for 0, exactly 0 below -87; NaN
 // stays NaN.

@@ -7,7 +7,7 @@
 
 #include "kernels/avx512_softmax.h"
 #include "kernels/coded_page.h"
-#include "kernels/coded_terms.h"
+#include "kernels/coded_tiles.h"
 #include "kernels/kernels.h"
 
 namespace kvikk::avx512 {
@@ -60,17 +60,6 @@ __m512i unit_bytes(const uint8_t* run, size_t units, size_t u, __m512i table) {
     return _mm512_permutexvar_epi8(whole, table);
   }
 }
-
-struct Tile {
-  const CodedAttendArgs* args;
-  size_t page, row;  // index of the page; first row
-  size_t key_dims, value_dims;
-  float* sums;         // [rows][16]
-  float* weights;      // [tile rows][64]
-  uint8_t* bytes;      // [tile rows][64]: weights as bytes
-  const float* terms;  // gather_terms() of this tile
-  float* turned;       // turn_terms()
-};
 
 template <size_t kBits, size_t kRows, bool kTwo>
 void score_run(const uint8_t* run, size_t units, const CodedLayout& layout, const int8_t* query,
@@ -307,35 +296,16 @@ void prefetch(const uint8_t* page, size_t bytes) {
 
 void attend_coded(const CodedAttendArgs& args) {
   if (args.rows == 0) return;
-  Tile tile;
-  tile.args = &args;
-  tile.key_dims = coded_dims(*args.keys);
-  tile.value_dims = coded_dims(*args.values);
-  tile.weights = reinterpret_cast<float*>(args.scratch);
-  tile.bytes = args.scratch + kTileRowsMax * kPageTokens * sizeof(float);
-  tile.sums = reinterpret_cast<float*>(tile.bytes + kTileRowsMax * kPageTokens);
   for (size_t i = 0; i < args.rows; ++i) args.max[i] = kNothingVisible;
-  for (size_t i = 0; i < args.rows * kLanes; ++i) tile.sums[i] = 0.0f;
-  for (size_t i = 0; i < args.rows * tile.value_dims; ++i) args.acc[i] = 0.0f;
-  const size_t tiles = (args.rows + kTileRowsMax - 1) / kTileRowsMax;
-  const size_t terms_floats = args.position != nullptr ? terms_floats_of(*args.position) : 0;
-  float* terms = tile.sums + args.rows * kLanes;
-  for (size_t t = 0; args.position != nullptr && t < tiles; ++t) {
-    const size_t row = args.rows * t / tiles;
-    gather_terms(args, row, args.rows * (t + 1) / tiles - row, terms + t * terms_floats);
-  }
-  tile.turned = terms + tiles * terms_floats;
   const size_t page_bytes = args.value_offset + coded_value_bytes(*args.values);
-  for (tile.page = 0; tile.page < args.page_count; ++tile.page) {
-    if (tile.page + 1 < args.page_count) prefetch(args.pages[tile.page + 1], page_bytes);
-    for (size_t t = 0; t < tiles; ++t) {
-      tile.row = args.rows * t / tiles;
-      tile.terms = terms + t * terms_floats;
-      kAttendTile[args.rows * (t + 1) / tiles - tile.row](tile);
-    }
-  }
+  const float* sums = attend_in_tiles<kTileRowsMax, kLanes>(
+      args,
+      [&](size_t page) {
+        if (page + 1 < args.page_count) prefetch(args.pages[page + 1], page_bytes);
+      },
+      [](const Tile& tile, size_t rows) { kAttendTile[rows](tile); });
   for (size_t r = 0; r < args.rows; ++r) {
-    args.sum[r] = _mm512_reduce_add_ps(_mm512_loadu_ps(tile.sums + r * kLanes));
+    args.sum[r] = _mm512_reduce_add_ps(_mm512_loadu_ps(sums + r * kLanes));
   }
 }
 

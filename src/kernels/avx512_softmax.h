@@ -12,7 +12,6 @@ void attend_bf16(const AttendArgs& args);  // avx512_attend.cpp
 namespace {
 
 constexpr size_t kLanes = 16;
-constexpr float kNothingVisible = -1e30f;
 
 // e^x for x <= 0 with a relative error of about 1.5e-7 + 1.5e-8 |x|; exactly 1 for 0, exactly 0
 // below -110; NaN stays NaN.

@@ -76,6 +76,9 @@ inline constexpr size_t kv_part_bytes(KvFormat format, size_t dim) {
   return kPageTokens * dim * (format == KvFormat::kF32 ? 4 : 2);
 }
 
+// The maximum of a row that sees nothing.
+inline constexpr float kNothingVisible = -1e30f;
+
 // Rows of queries of one KV head, the consecutive pages that they meet, and what comes out. Every
 // row sees tokens whose absolute position is in [visible_begin, visible_end); pages are always
 // computed whole (64 tokens), invisible ones get weight 0. All rows of a call have visible_end in
@@ -91,7 +94,7 @@ struct AttendRows {
   size_t rows = 0;
   const uint32_t* visible_begin = nullptr;  // [rows]
   const uint32_t* visible_end = nullptr;    // [rows]
-  float* max = nullptr;                     // out [rows]; -1e30 where nothing is visible
+  float* max = nullptr;                     // out [rows]; kNothingVisible where that is so
   float* sum = nullptr;                     // out [rows]
   float* acc = nullptr;                     // out [rows, dims of a value]
   uint8_t* scratch = nullptr;  // of this thread, 64-byte aligned, attend_scratch_bytes()

@@ -10,8 +10,6 @@ namespace kvikk::scalar {
 
 namespace {
 
-constexpr float kNothingVisible = -1e30f;
-
 struct BF16 {
   static size_t key_index(size_t token, size_t d, size_t dim) {
     return token / 16 * 16 * dim + d / 2 * 32 + token % 16 * 2 + d % 2;

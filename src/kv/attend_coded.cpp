@@ -12,8 +12,6 @@ namespace kvikk {
 
 namespace {
 
-constexpr float kNothing = -1e30f;
-
 // With --exact, and where a level has no kernel for integers, codes become floats.
 bool in_integers(const Compute& compute, const KvShape& shape) {
   return shape.format == KvFormat::kBF16 && shape.coder->in_integers() &&
@@ -61,7 +59,7 @@ void Attention::attend_coded_chunk(Compute& compute, const Tile& tile, const Att
   const KvShape& shape = tile.span->sequence->pool().shape();
   const CodedPages coded = coded_pages(tile, layer, asked, chunk);
   if (coded.count == 0) {
-    std::fill(out.max, out.max + asked.rows, kNothing);
+    std::fill(out.max, out.max + asked.rows, kNothingVisible);
     std::fill(out.sum, out.sum + asked.rows, 0.0f);
     std::fill(out.acc, out.acc + asked.rows * shape.value_width(), 0.0f);
   } else if (in_integers(compute, shape)) {
@@ -115,7 +113,7 @@ void Attention::attend_floats(Compute& compute, const Tile& tile, const AttendLa
   float* values = keys + kPageTokens * coder.attend_dim();
   float* turned = values + kPageTokens * coder.width();
   CHECK(turned + rows * coder.attend_dim() <= keys + coded_floats_);
-  std::fill(out.max, out.max + rows, kNothing);
+  std::fill(out.max, out.max + rows, kNothingVisible);
   std::fill(out.sum, out.sum + rows, 0.0f);
   std::fill(out.acc, out.acc + rows * width, 0.0f);
   coder.fill_constant_dims(model_layer, tile.kv_head, keys);
