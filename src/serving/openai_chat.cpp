@@ -1,116 +1,47 @@
 // POST /v1/chat/completions.
 
-#include <cmath>
-
-#include "serving/openai.h"
+#include "serving/choices_writer.h"
 
 namespace kvikk {
 namespace {
 
-class ChatWriter : public AnswerWriter {
+class ChatWriter : public ChoicesWriter {
  public:
   ChatWriter(const ApiContext& context, const Tokenizer& tokenizer, const OpenAiFields& fields)
-      : tokenizer_(tokenizer),
-        id_("chatcmpl-" + context.id),
-        model_(context.model),
-        created_(context.created),
-        choices_(static_cast<size_t>(fields.choices)),
-        logprobs_(fields.sampling.logprobs),
-        include_usage_(fields.include_usage) {}
+      : ChoicesWriter({"chatcmpl-", "chat.completion", "chat.completion.chunk"}, context, tokenizer,
+                      fields, static_cast<size_t>(fields.choices)),
+        choices_(static_cast<size_t>(fields.choices)) {}
 
   std::string begin() override {
     std::string text;
     for (size_t i = 0; i < choices_; ++i) {
-      text += chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+      text += chunk(i, {{"delta", {{"role", "assistant"}, {"content", ""}}}}, nullptr, nullptr);
     }
     return text;
   }
 
-  std::string token(size_t choice, const TokenEvent& event) override {
-    const bool has_logprob = logprobs_ && !std::isnan(event.logprob);
-    if (event.text.empty() && !has_logprob) return {};
-    Json logprobs;
-    if (has_logprob) {
-      logprobs = {{"content", Json::array({entry(event.token, event.logprob, event.top)})},
-                  {"refusal", nullptr}};
-    }
-    return chunk(choice, {{"content", event.text}}, nullptr, std::move(logprobs));
-  }
-
-  std::string choice_end(size_t choice, const Completion& completion) override {
-    return chunk(choice, Json::object(), finish_reason_name(completion.reason), nullptr);
-  }
-
-  std::string end(std::span<const Completion> choices) override {
-    std::string text;
-    if (include_usage_) {
-      Json json = head("chat.completion.chunk");
-      json["choices"] = Json::array();
-      json["usage"] = usage_json(choices, choices.size());
-      text = server_event("", json);
-    }
-    return text + "data: [DONE]\n\n";
-  }
-
-  std::string failure(const ApiError& error) override {
-    return server_event("", error_json(ApiStyle::kOpenAi, error));
-  }
-
-  Json whole(std::span<const Completion> choices) override {
-    Json json = head("chat.completion");
-    json["choices"] = Json::array();
-    for (size_t i = 0; i < choices.size(); ++i) {
-      const Completion& c = choices[i];
-      Json logprobs;
-      if (logprobs_) {
-        logprobs = {{"content", Json::array()}, {"refusal", nullptr}};
-        for (size_t t = 0; t < c.tokens.size(); ++t) {
-          const std::span<const TokenLogprob> top =
-              c.top_logprobs.empty() ? std::span<const TokenLogprob>() : c.top_logprobs[t];
-          logprobs["content"].push_back(entry(c.tokens[t], c.logprobs[t], top));
-        }
-      }
-      json["choices"].push_back(
-          {{"index", i},
-           {"message", {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}}},
-           {"logprobs", std::move(logprobs)},
-           {"finish_reason", finish_reason_name(c.reason)}});
-    }
-    json["usage"] = usage_json(choices, choices.size());
-    return json;
-  }
-
  private:
-  Json head(const char* object) const {
-    return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
+  Json chunk_fields(const std::string& text) const override {
+    return {{"delta", {{"content", text}}}};
   }
-
-  Json entry(TokenId token, float logprob, std::span<const TokenLogprob> top) const {
-    Json json = logprob_json(tokenizer_, token, logprob);
-    json["top_logprobs"] = Json::array();
+  Json last_chunk_fields() const override { return {{"delta", Json::object()}}; }
+  Json whole_fields(const std::string& text) const override {
+    return {{"message", {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}}}};
+  }
+  Json empty_logprobs() const override {
+    return {{"content", Json::array()}, {"refusal", nullptr}};
+  }
+  void add_logprob(Json& logprobs, TokenId token, float logprob, std::span<const TokenLogprob> top,
+                   size_t&) const override {
+    Json entry = logprob_json(tokenizer_, token, logprob);
+    entry["top_logprobs"] = Json::array();
     for (const TokenLogprob& t : top) {
-      json["top_logprobs"].push_back(logprob_json(tokenizer_, t.token, t.logprob));
+      entry["top_logprobs"].push_back(logprob_json(tokenizer_, t.token, t.logprob));
     }
-    return json;
+    logprobs["content"].push_back(std::move(entry));
   }
 
-  std::string chunk(size_t choice, Json delta, const char* reason, Json logprobs) const {
-    Json json = head("chat.completion.chunk");
-    json["choices"] = Json::array({{{"index", choice},
-                                    {"delta", std::move(delta)},
-                                    {"logprobs", std::move(logprobs)},
-                                    {"finish_reason", reason == nullptr ? Json() : Json(reason)}}});
-    if (include_usage_) json["usage"] = nullptr;
-    return server_event("", json);
-  }
-
-  const Tokenizer& tokenizer_;
-  std::string id_;
-  std::string model_;
-  int64_t created_;
   size_t choices_;
-  bool logprobs_;
-  bool include_usage_;
 };
 
 Status read_fields(Fields& fields, OpenAiFields& answer) {

@@ -1,8 +1,6 @@
 // POST /v1/completions: text or tokens go on as they are, without a chat template.
 
-#include <cmath>
-
-#include "serving/openai.h"
+#include "serving/choices_writer.h"
 #include "text/json_text.h"
 
 namespace kvikk {
@@ -17,89 +15,27 @@ size_t characters(std::string_view text) {
   return count;
 }
 
-class CompletionWriter : public AnswerWriter {
+class CompletionWriter : public ChoicesWriter {
  public:
   CompletionWriter(const ApiContext& context, const Tokenizer& tokenizer,
                    const OpenAiFields& fields, size_t choices)
-      : tokenizer_(tokenizer),
-        id_("cmpl-" + context.id),
-        model_(context.model),
-        created_(context.created),
-        per_prompt_(static_cast<size_t>(fields.choices)),
-        logprobs_(fields.sampling.logprobs),
-        include_usage_(fields.include_usage),
-        offsets_(choices, 0) {}
+      : ChoicesWriter({"cmpl-", "text_completion", "text_completion"}, context, tokenizer, fields,
+                      choices) {}
 
   std::string begin() override { return {}; }
 
-  std::string token(size_t choice, const TokenEvent& event) override {
-    const bool has_logprob = logprobs_ && !std::isnan(event.logprob);
-    if (event.text.empty() && !has_logprob) return {};
-    Json logprobs;
-    if (has_logprob) {
-      logprobs = empty_logprobs();
-      add_logprob(logprobs, event.token, event.logprob, event.top, offsets_[choice]);
-    }
-    return chunk(choice, event.text, nullptr, std::move(logprobs));
-  }
-
-  std::string choice_end(size_t choice, const Completion& completion) override {
-    return chunk(choice, "", finish_reason_name(completion.reason), nullptr);
-  }
-
-  std::string end(std::span<const Completion> choices) override {
-    std::string text;
-    if (include_usage_) {
-      Json json = head();
-      json["choices"] = Json::array();
-      json["usage"] = usage_json(choices, per_prompt_);
-      text = server_event("", json);
-    }
-    return text + "data: [DONE]\n\n";
-  }
-
-  std::string failure(const ApiError& error) override {
-    return server_event("", error_json(ApiStyle::kOpenAi, error));
-  }
-
-  Json whole(std::span<const Completion> choices) override {
-    Json json = head();
-    json["choices"] = Json::array();
-    for (size_t i = 0; i < choices.size(); ++i) {
-      const Completion& c = choices[i];
-      Json logprobs;
-      if (logprobs_) {
-        logprobs = empty_logprobs();
-        size_t offset = 0;
-        for (size_t t = 0; t < c.tokens.size(); ++t) {
-          const std::span<const TokenLogprob> top =
-              c.top_logprobs.empty() ? std::span<const TokenLogprob>() : c.top_logprobs[t];
-          add_logprob(logprobs, c.tokens[t], c.logprobs[t], top, offset);
-        }
-      }
-      json["choices"].push_back({{"index", i},
-                                 {"text", c.text},
-                                 {"logprobs", std::move(logprobs)},
-                                 {"finish_reason", finish_reason_name(c.reason)}});
-    }
-    json["usage"] = usage_json(choices, per_prompt_);
-    return json;
-  }
-
  private:
-  Json head() const {
-    return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model_}};
-  }
-
-  static Json empty_logprobs() {
+  Json chunk_fields(const std::string& text) const override { return {{"text", text}}; }
+  Json last_chunk_fields() const override { return {{"text", ""}}; }
+  Json whole_fields(const std::string& text) const override { return {{"text", text}}; }
+  Json empty_logprobs() const override {
     return {{"tokens", Json::array()},
             {"token_logprobs", Json::array()},
             {"top_logprobs", Json::array()},
             {"text_offset", Json::array()}};
   }
-
   void add_logprob(Json& logprobs, TokenId token, float logprob, std::span<const TokenLogprob> top,
-                   size_t& offset) const {
+                   size_t& offset) const override {
     const std::string text = token_text(tokenizer_, token);
     Json most_likely = Json::object();
     for (const TokenLogprob& t : top) most_likely[token_text(tokenizer_, t.token)] = t.logprob;
@@ -109,26 +45,6 @@ class CompletionWriter : public AnswerWriter {
     logprobs["text_offset"].push_back(offset);
     offset += characters(text);
   }
-
-  std::string chunk(size_t choice, const std::string& text, const char* reason,
-                    Json logprobs) const {
-    Json json = head();
-    json["choices"] = Json::array({{{"index", choice},
-                                    {"text", text},
-                                    {"logprobs", std::move(logprobs)},
-                                    {"finish_reason", reason == nullptr ? Json() : Json(reason)}}});
-    if (include_usage_) json["usage"] = nullptr;
-    return server_event("", json);
-  }
-
-  const Tokenizer& tokenizer_;
-  std::string id_;
-  std::string model_;
-  int64_t created_;
-  size_t per_prompt_;
-  bool logprobs_;
-  bool include_usage_;
-  std::vector<size_t> offsets_;  // [choices] of the next token in the answer's text
 };
 
 Status read_fields(Fields& fields, OpenAiFields& answer) {
