@@ -92,10 +92,6 @@ nlohmann::ordered_json report_json(Report& report) {
   return json;
 }
 
-std::string right(std::string text, size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
 std::string setting(const Report& report) {
   return report.model.substr(report.model.rfind('/') + 1) + ", " + std::to_string(report.threads) +
          " threads, " + report.level + ", cache " + report.kv;
@@ -109,9 +105,9 @@ std::string table_head(const Report& report) {
 std::string table_line(const BenchResult& r) {
   std::string name = r.kind == "rows" ? std::to_string(r.rows) + " rows" : r.kind;
   name.resize(10, ' ');
-  return name + right(count_text(r.depth), 9) + right(count_text(r.tokens), 9) +
-         right(rate_text(r.median), 10) + right(rate_text(r.min), 10) +
-         right(rate_text(r.max), 10) + right(rate_text(percent_of_limit(r)), 6) +
+  return name + align_right(count_text(r.depth), 9) + align_right(count_text(r.tokens), 9) +
+         align_right(rate_text(r.median), 10) + align_right(rate_text(r.min), 10) +
+         align_right(rate_text(r.max), 10) + align_right(rate_text(percent_of_limit(r)), 6) +
          (r.limited_by_memory ? "% memory" : "% arithmetic") + "\n";
 }
 
@@ -137,11 +133,7 @@ Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
   constexpr int32_t kWarmUp = 64;
   const int64_t tokens =
       int64_t{largest(plan.depth)} + std::max({largest(plan.prefill), plan.decode, kWarmUp}) + 1;
-  if (engine.context == 0) engine.context = static_cast<int32_t>(tokens);
-  if (engine.context < tokens) {
-    return invalid_argument("--context is " + std::to_string(engine.context) +
-                            "; this measurement needs " + std::to_string(tokens));
-  }
+  TRY(fit_context(tokens, "this measurement needs", engine));
   engine.parallel = std::max(engine.parallel, largest(plan.rows) + 2);
   return ok_status();
 }
@@ -202,13 +194,6 @@ Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, bool json,
   return ok_status();
 }
 
-// Opened before anything is measured, so that a wrong path costs nobody's time. Null for no path.
-Result<std::unique_ptr<OutputFile>> open_output(const std::string& path, const std::string& model) {
-  if (path.empty()) return std::unique_ptr<OutputFile>();
-  TRY_ASSIGN(OutputFile file, OutputFile::open(path, {model}));
-  return std::make_unique<OutputFile>(std::move(file));
-}
-
 Status write_plot(const Report& report, OutputFile& plot) {
   TRY(plot.write(plot_svg(report.results, setting(report))));
   return plot.close();
@@ -237,8 +222,11 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   TRY(validate(engine_options));
   TRY(size_engine(plan, engine_options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  TRY_ASSIGN(const std::unique_ptr<OutputFile> plot, open_output(output.plot, path));
-  TRY_ASSIGN(const std::unique_ptr<OutputFile> trace, open_output(output.profile, path));
+  // Before anything is measured: a wrong path must not cost that time.
+  TRY_ASSIGN(const std::unique_ptr<OutputFile> plot,
+             OutputFile::open_if_named(output.plot, {path}));
+  TRY_ASSIGN(const std::unique_ptr<OutputFile> trace,
+             OutputFile::open_if_named(output.profile, {path}));
   TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, engine_options));
 
   Report report;

@@ -11,10 +11,6 @@ namespace {
 
 constexpr double kNanoseconds = 1e-9;
 
-std::string column(std::string text, size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
 double percent(double part, double whole) { return whole > 0 ? 100.0 * part / whole : 0.0; }
 
 std::string milliseconds_text(double seconds) { return rate_text(seconds * 1e3) + " ms"; }
@@ -72,10 +68,10 @@ std::string profile_table(const Profile& profile) {
     std::string label = share.label;
     label.resize(std::max<size_t>(label.size(), 16), ' ');
     waiting += share.waiting;
-    text += label + column(std::to_string(share.count), 8) +
-            column(milliseconds_text(share.seconds), 10) +
-            column(rate_text(percent(share.seconds, profile.seconds)), 7) + "%" +
-            column(rate_text(percent(share.waiting, profile.seconds)), 9) + "%\n";
+    text += label + align_right(std::to_string(share.count), 8) +
+            align_right(milliseconds_text(share.seconds), 10) +
+            align_right(rate_text(percent(share.seconds, profile.seconds)), 7) + "%" +
+            align_right(rate_text(percent(share.waiting, profile.seconds)), 9) + "%\n";
   }
   return text + "threads wait " + rate_text(percent(waiting, profile.seconds)) + "% of the time\n";
 }

@@ -77,8 +77,9 @@ class Table {
   std::vector<Row> rows_;
 };
 
-std::string column(std::string text, size_t width) {
-  return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
+// At least a space before it.
+std::string column(std::string_view text, size_t width) {
+  return " " + align_right(text, width - 1);
 }
 
 // Needles and speed, which need no other engine.
@@ -205,7 +206,7 @@ nlohmann::ordered_json Table::json() const {
   return {{"model", path_}, {"ctx", options_.ctx}, {"results", std::move(results)}};
 }
 
-std::vector<std::string> all_caches() {
+Result<std::vector<std::string>> all_caches() {
   std::vector<std::string> names;
   for (const KvCodec* codec : kv_codecs()) names.emplace_back(codec->name);
   names.insert(names.begin() + 1, "q8/turbo4");
@@ -233,10 +234,8 @@ Status verb_eval_kv(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   const bool all = engine_options.kv.empty();
-  std::vector<std::string> kvs = all_caches();
-  if (!all) {
-    TRY_ASSIGN(kvs, split_kv_list(engine_options.kv));
-  }
+  TRY_ASSIGN(const std::vector<std::string> kvs,
+             all ? all_caches() : split_kv_list(engine_options.kv));
   std::string text(calibration_text());
   if (!options.text.empty()) {
     TRY_ASSIGN(text, read_file(options.text, kTextBytesMax));
@@ -244,11 +243,7 @@ Status verb_eval_kv(Shell& shell, Arguments arguments) {
   const int32_t needed =
       std::max(static_cast<int32_t>(needle_context(static_cast<size_t>(options.ctx))),
                options.depth + std::max(kDecodeTokens, kWarmUpTokens) + 1);
-  if (engine_options.context == 0) engine_options.context = needed;
-  if (engine_options.context < needed) {
-    return invalid_argument("--context is " + std::to_string(engine_options.context) +
-                            "; this measurement needs " + std::to_string(needed));
-  }
+  TRY(fit_context(needed, "this measurement needs", engine_options));
   engine_options.parallel = std::max(engine_options.parallel, 2);
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   Table table(shell, model, path, options, engine_options);

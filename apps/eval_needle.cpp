@@ -1,7 +1,7 @@
 // kvikk eval needle: what a model still finds in a long text, with each way of keeping the cache.
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 
 #include "kv_list.h"
 #include "model_source.h"
@@ -61,9 +61,7 @@ nlohmann::ordered_json report_json(const std::string& model, const std::vector<F
   return {{"model", model}, {"scores", scores}, {"results", results}};
 }
 
-std::string column(std::string text) {
-  return std::string(text.size() < 10 ? 10 - text.size() : 1, ' ') + text;
-}
+std::string column(std::string_view text) { return " " + align_right(text, 9); }
 
 std::string table_head(const std::vector<int32_t>& lengths) {
   std::string head = "needles found in texts of so many tokens\n\ncache       ";
@@ -125,18 +123,11 @@ Status verb_eval_needle(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const std::vector<std::string> caches, split_kv_list(engine_options.kv));
   TRY_ASSIGN(const std::string haystack, read_file(options.haystack, kTextBytesMax));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  std::optional<OutputFile> plot;
-  if (!options.plot.empty()) {
-    TRY_ASSIGN(OutputFile file, OutputFile::open(options.plot, {path, options.haystack}));
-    plot.emplace(std::move(file));
-  }
+  TRY_ASSIGN(const std::unique_ptr<OutputFile> plot,
+             OutputFile::open_if_named(options.plot, {path, options.haystack}));
   const auto longest = *std::max_element(options.lengths.begin(), options.lengths.end());
-  const auto context = static_cast<int32_t>(needle_context(static_cast<size_t>(longest)));
-  if (engine_options.context == 0) engine_options.context = context;
-  if (engine_options.context < context) {
-    return invalid_argument("--context is " + std::to_string(engine_options.context) +
-                            "; the longest text and its answer need " + std::to_string(context));
-  }
+  TRY(fit_context(static_cast<int64_t>(needle_context(static_cast<size_t>(longest))),
+                  "the longest text and its answer need", engine_options));
   std::vector<Found> all;
   if (!options.json) TRY(shell.print(table_head(options.lengths)));
   for (const std::string& kv : caches) {
@@ -154,7 +145,7 @@ Status verb_eval_needle(Shell& shell, Arguments arguments) {
     if (!options.json) TRY(shell.print(line + "\n"));
   }
   if (options.json) TRY(shell.print(json_line(report_json(path, all))));
-  if (!plot.has_value()) return ok_status();
+  if (plot == nullptr) return ok_status();
   const std::string title = path.substr(path.rfind('/') + 1) + ": needles found (green)";
   TRY(plot->write(heat_map(all, options.lengths, static_cast<size_t>(options.depths), title)));
   return plot->close();

@@ -92,6 +92,13 @@ Result<bool> has_chat_template(const OpenedModel& file) {
   return text.has_value();
 }
 
+Status fit_context(int64_t needed, const char* what, EngineOptions& options) {
+  if (options.context == 0) options.context = static_cast<int32_t>(needed);
+  if (options.context >= needed) return ok_status();
+  return invalid_argument("--context is " + std::to_string(options.context) + "; " + what + " " +
+                          std::to_string(needed));
+}
+
 namespace {
 
 // The engine knows paths, people names of the catalog.

@@ -45,6 +45,10 @@ Result<std::string> find_model(Shell& shell, const ModelOptions& options);
 // Whether the model has a chat template; a base model has none.
 Result<bool> has_chat_template(const OpenedModel& file);
 
+// A context that holds `needed` tokens, or kInvalidArgument where another one was asked for; `what`
+// needs them.
+Status fit_context(int64_t needed, const char* what, EngineOptions& options);
+
 struct LoadedEngine {
   std::unique_ptr<Engine> engine;
   std::string path;

@@ -177,6 +177,13 @@ Result<OutputFile> OutputFile::open(const std::string& path,
   return file;
 }
 
+Result<std::unique_ptr<OutputFile>> OutputFile::open_if_named(
+    const std::string& path, const std::vector<std::string>& inputs) {
+  if (path.empty()) return std::unique_ptr<OutputFile>();
+  TRY_ASSIGN(OutputFile file, open(path, inputs));
+  return std::make_unique<OutputFile>(std::move(file));
+}
+
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),

@@ -77,6 +77,10 @@ class OutputFile {
   static Result<OutputFile> open(const std::string& path,
                                  const std::vector<std::string>& inputs = {});
 
+  // Null for an empty path.
+  static Result<std::unique_ptr<OutputFile>> open_if_named(const std::string& path,
+                                                           const std::vector<std::string>& inputs);
+
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   // Removes the file if open() made it and nothing was written.

@@ -12,6 +12,7 @@
 #include "engine/condition_keys.h"
 #include "engine/evaluate.h"
 #include "models/kv_coding.h"
+#include "text/numbers.h"
 #include "weights/panel_cache.h"
 
 namespace kvikk {
@@ -47,18 +48,6 @@ ProbeText probe_tokens(const Tokenizer& tokenizer) {
   probe.scored_from = probe.tokens.size();
   append(probe_text(), kProbeTokensMax);
   return probe;
-}
-
-std::string percent_words(double smaller) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", smaller);
-  return text;
-}
-
-std::string small_words(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.5f", value);
-  return text;
 }
 
 // Lines "name bytes kl"; what cannot be read is measured again.
@@ -162,17 +151,18 @@ KvDecision decide_kv(const std::vector<KvMeasure>& measured, double budget, size
   const KvMeasure* best = nullptr;
   for (const KvMeasure& measure : measured) {
     if (measure.mean_kl <= budget) {
-      return {measure.kv, percent_words(static_cast<double>(exact_bytes) /
-                                        static_cast<double>(measure.bytes_per_token)) +
-                              " times smaller than the exact one; mean KL " +
-                              small_words(measure.mean_kl) + " of " + small_words(budget) +
-                              " allowed"};
+      return {
+          measure.kv,
+          fixed_text(
+              static_cast<double>(exact_bytes) / static_cast<double>(measure.bytes_per_token), 1) +
+              " times smaller than the exact one; mean KL " + fixed_text(measure.mean_kl, 5) +
+              " of " + fixed_text(budget, 5) + " allowed"};
     }
     if (best == nullptr || measure.mean_kl < best->mean_kl) best = &measure;
   }
   if (best == nullptr) return {"", "no coded cache fits this model"};
   return {"", "the truest coded one, " + best->kv + ", has a mean KL of " +
-                  small_words(best->mean_kl) + "; " + small_words(budget) + " are allowed"};
+                  fixed_text(best->mean_kl, 5) + "; " + fixed_text(budget, 5) + " are allowed"};
 }
 
 Result<KvDecision> choose_kv(const ModelFile& file, const EngineOptions& options) {

@@ -45,4 +45,8 @@ std::string seconds_text(double seconds) {
   return fixed_text(seconds, seconds < 1.0 ? 3 : seconds < 100.0 ? 1 : 0) + " s";
 }
 
+std::string align_right(std::string_view text, size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + std::string(text);
+}
+
 }  // namespace kvikk

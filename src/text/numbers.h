@@ -45,5 +45,7 @@ std::string count_text(uint64_t count);
 std::string seconds_text(double seconds);
 // With a fixed number of digits after the point.
 std::string fixed_text(double value, int digits);
+// Spaces before the text up to `width`; none where it is longer.
+std::string align_right(std::string_view text, size_t width);
 
 }  // namespace kvikk
