@@ -21,34 +21,33 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     const std::string message = path + ": cannot be opened: " + std::strerror(errno);
     return errno == ENOENT || errno == ENOTDIR ? not_found(message) : io_error(message);
   }
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return io_error(path + ": is not a regular file");
-  }
   MappedFile file;
   file.path_ = path;
+  file.fd_ = fd;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return io_error(path + ": is not a regular file");
+  }
   file.size_ = static_cast<size_t>(info.st_size);
   if (file.size_ > 0) {
     void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
-      const std::string message = path + ": cannot be mapped: " + std::strerror(errno);
-      ::close(fd);
-      return io_error(message);
+      return io_error(path + ": cannot be mapped: " + std::strerror(errno));
     }
     file.data_ = static_cast<const uint8_t*>(data);
   }
-  ::close(fd);
   return file;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
@@ -56,6 +55,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void MappedFile::drop(size_t offset, size_t length) const {
@@ -64,6 +64,17 @@ void MappedFile::drop(size_t offset, size_t length) const {
   const size_t end = (offset + length) / page * page;
   if (begin >= end || end > size_) return;
   ::madvise(const_cast<uint8_t*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
+bool MappedFile::read(size_t offset, std::span<uint8_t> target) const {
+  while (!target.empty()) {
+    const ssize_t got = ::pread(fd_, target.data(), target.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    offset += static_cast<size_t>(got);
+    target = target.subspan(static_cast<size_t>(got));
+  }
+  return true;
 }
 
 }  // namespace kvikk

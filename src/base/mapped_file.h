@@ -30,8 +30,14 @@ class MappedFile {
   // the file when touched.
   void drop(size_t offset, size_t length) const;
 
+  // Copies [offset, offset + target.size()) of the file, which maps nothing: a touch of bytes() may
+  // map megabytes around them (kernels map the whole folio of the page cache). Safe from any
+  // thread. False where the file cannot be read any more, or has become shorter.
+  [[nodiscard]] bool read(size_t offset, std::span<uint8_t> target) const;
+
  private:
   std::string path_;
+  int fd_ = -1;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -160,11 +160,11 @@ void Model::embed(Compute& compute, const Batch& batch) {
   compute.pool().label("embedding");
   compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
     float* x = x_.as<float>() + r * hidden;
-    read_row(*weights_.embedding, static_cast<size_t>(batch.tokens[r]), x);
+    fetch_row(*weights_.source, *weights_.embedding, static_cast<size_t>(batch.tokens[r]), x);
     scale_row(config_.embedding_scale, hidden, x);
     if (weights_.positions == nullptr) return;
     float* position = y_.as<float>() + r * padded(hidden);  // free until the first block
-    read_row(*weights_.positions, positions_[r], position);
+    fetch_row(*weights_.source, *weights_.positions, positions_[r], position);
     compute.kernels().add(x, position, hidden);
   });
 }

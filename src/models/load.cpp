@@ -212,6 +212,7 @@ Status load_rope(const TensorSource& source, TensorLoader& loader, ModelConfig& 
 // Everything but the bytes of the matrices.
 Status find_weights(const TensorSource& source, TensorLoader& loader, ModelConfig& c,
                     ModelWeights& weights) {
+  weights.source = &source;
   TRY_ASSIGN(weights.embedding,
              find_table(source, loader, c.names.embedding, c.hidden, c.vocabulary));
   c.vocabulary = static_cast<size_t>(weights.embedding->shape[1]);

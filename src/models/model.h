@@ -47,7 +47,8 @@ struct ModelWeights {
   OutputHead output;        // the product with it
   bool tied = false;        // the head is the embedding
   const StoredTensor* head_tensor = nullptr;
-  const StoredTensor* embedding = nullptr;  // read row by row from the file, as it is
+  const TensorSource* source = nullptr;     // outlives the model
+  const StoredTensor* embedding = nullptr;  // fetched row by row from the file, as it is
   const StoredTensor* positions = nullptr;  // the same for learned positions, or null
   Buffer memory;                            // all matrices
 };

@@ -173,10 +173,9 @@ const StoredTensor* GgufFile::find_tensor(std::string_view name) const {
   return found == tensor_index_.end() ? nullptr : &tensors_[found->second];
 }
 
-void GgufFile::drop(const StoredTensor& tensor) const {
-  const MappedFile& file = *shards_[tensor.file];
-  if (file.bytes().empty()) return;  // parsed from memory
-  file.drop(static_cast<size_t>(tensor.bytes.data() - file.bytes().data()), tensor.bytes.size());
+const MappedFile* GgufFile::file_of(const StoredTensor& tensor) const {
+  const MappedFile* const file = shards_[tensor.file].get();
+  return file->bytes().empty() ? nullptr : file;  // empty: parsed from memory
 }
 
 const MappedFile& GgufFile::shard(size_t index) const {

@@ -73,7 +73,7 @@ class GgufFile final : public TensorSource {
   const StoredTensor* find_tensor(std::string_view name) const override;
   Status validate_blocks(const StoredTensor& tensor, uint64_t first_element,
                          uint64_t elements) const override;
-  void drop(const StoredTensor& tensor) const override;
+  const MappedFile* file_of(const StoredTensor& tensor) const override;
 
   uint32_t version() const;
   const std::map<std::string, GgufValue, std::less<>>& metadata() const;

@@ -228,11 +228,8 @@ Status SafetensorsFolder::validate_blocks(const StoredTensor& tensor, uint64_t f
                  grouped(first) + "; the file is damaged: fetch it again");
 }
 
-void SafetensorsFolder::drop(const StoredTensor& tensor) const {
-  const File& file = files_[tensor.file];
-  if (file.mapped == nullptr) return;
-  file.mapped->drop(static_cast<size_t>(tensor.bytes.data() - file.bytes.data()),
-                    tensor.bytes.size());
+const MappedFile* SafetensorsFolder::file_of(const StoredTensor& tensor) const {
+  return files_[tensor.file].mapped.get();
 }
 
 }  // namespace kvikk

@@ -46,7 +46,7 @@ class SafetensorsFolder final : public TensorSource {
   const StoredTensor* find_tensor(std::string_view name) const override;
   Status validate_blocks(const StoredTensor& tensor, uint64_t first_element,
                          uint64_t elements) const override;
-  void drop(const StoredTensor& tensor) const override;
+  const MappedFile* file_of(const StoredTensor& tensor) const override;
 
   const std::string& file_path(size_t index) const { return files_[index].path; }
 

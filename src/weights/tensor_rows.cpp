@@ -137,6 +137,21 @@ void read_row(const StoredTensor& tensor, uint64_t row, float* target) {
   for (size_t i = 0; i < columns; ++i) target[i] *= scales[i / tensor.scales.block_columns];
 }
 
+void fetch_row(const TensorSource& source, const StoredTensor& tensor, uint64_t row,
+               float* target) {
+  const MappedFile* const file = source.file_of(tensor);
+  const bool as_it_is = tensor.type != DType::kF4_E2M1 && tensor.scales.empty();
+  if (file != nullptr && as_it_is) {
+    const size_t bytes = row_bytes(tensor.type, columns_of(tensor));
+    CHECK((row + 1) * bytes <= tensor.bytes.size());
+    std::vector<uint8_t> stored(bytes);
+    if (file->read(TensorSource::offset_in(*file, tensor) + row * bytes, stored)) {
+      return dequantize_row(tensor.type, stored.data(), target, columns_of(tensor));
+    }
+  }
+  read_row(tensor, row, target);
+}
+
 DType stored_row_type(const StoredTensor& tensor) {
   if (tensor.type == DType::kF4_E2M1) return DType::kMXFP4;
   if (tensor.type == DType::kF8_E4M3) return DType::kF16;

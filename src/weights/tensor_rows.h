@@ -18,6 +18,10 @@ bool is_readable(const StoredTensor& tensor);
 // Row `row` as float32: target [shape[0]]. Exact, but for one rounding of value * scale.
 void read_row(const StoredTensor& tensor, uint64_t row, float* target);
 
+// The same for a row that is wanted now and then for as long as the model lives (an embedding): its
+// bytes are copied from the file, so that no part of the tensor stays mapped.
+void fetch_row(const TensorSource& source, const StoredTensor& tensor, uint64_t row, float* target);
+
 // The type in which stored_row gives a row. The tensor's own, but
 //   F8_E4M3 with scales -> F16: value * scale has more bits than that; rounded to 11 of them
 //   F4_E2M1             -> MXFP4, exactly

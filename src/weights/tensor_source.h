@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
 #include "tensor/dtype.h"
 
@@ -59,8 +60,19 @@ class TensorSource {
   virtual Status validate_blocks(const StoredTensor& tensor, uint64_t first_element,
                                  uint64_t elements) const = 0;
 
+  // The mapped file that holds the tensor; null for one that was parsed from memory.
+  virtual const MappedFile* file_of(const StoredTensor& tensor) const = 0;
+
   // Gives the pages of a tensor that has been read back to the system.
-  virtual void drop(const StoredTensor& tensor) const = 0;
+  void drop(const StoredTensor& tensor) const {
+    const MappedFile* const file = file_of(tensor);
+    if (file != nullptr) file->drop(offset_in(*file, tensor), tensor.bytes.size());
+  }
+
+  // Where the tensor's bytes begin in the file that holds it.
+  static size_t offset_in(const MappedFile& file, const StoredTensor& tensor) {
+    return static_cast<size_t>(tensor.bytes.data() - file.bytes().data());
+  }
 
  protected:
   TensorSource() = default;

@@ -84,6 +84,18 @@ TEST_F(MappedFileTest, ShowsTheBytesAlsoAfterDropping) {
   EXPECT_EQ(moved.bytes()[99999], 'a');
 }
 
+TEST_F(MappedFileTest, CopiesWhatIsInTheFileAndNothingElse) {
+  std::ofstream(path_) << "0123456789";
+  const Result<MappedFile> file = MappedFile::open(path_);
+  ASSERT_TRUE(file.ok());
+  uint8_t target[4] = {};
+  EXPECT_TRUE(file->read(6, target));
+  EXPECT_EQ(std::string(target, target + 4), "6789");
+  EXPECT_FALSE(file->read(7, target));
+  EXPECT_FALSE(file->read(100, target));
+  EXPECT_TRUE(file->read(100, {}));
+}
+
 TEST_F(MappedFileTest, AnEmptyFileIsEmpty) {
   std::ofstream{path_};
   const Result<MappedFile> file = MappedFile::open(path_);

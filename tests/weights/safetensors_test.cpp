@@ -13,6 +13,7 @@
 #include "weights/safetensors_builder.h"
 #include "weights/safetensors_walk.h"
 #include "weights/temp_folder.h"
+#include "weights/tensor_rows.h"
 
 namespace kvikk {
 namespace {
@@ -67,6 +68,9 @@ TEST(Safetensors, ASingleFile) {
   float last = 0;
   std::memcpy(&last, a->bytes.data() + 20, 4);
   EXPECT_EQ(last, 6.0f);
+  float row[3] = {};
+  fetch_row(*folder, *a, 1, row);
+  EXPECT_EQ(std::vector<float>(row, row + 3), (std::vector<float>{4, 5, 6}));
   EXPECT_EQ(folder->find_tensor("scalar")->elements(), 1u);
   EXPECT_EQ(folder->find_tensor("empty")->elements(), 0u);
   EXPECT_EQ(folder->find_tensor("ids")->type, DType::kI64);
