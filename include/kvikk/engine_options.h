@@ -34,7 +34,9 @@ struct EngineOptions {
   // Who guesses what comes next, so that several tokens are computed in one step: "none", "auto",
   // "ngram", "suffix" or "model:PATH" of a smaller model; empty: none. Changes no output.
   std::string spec;
-  int32_t draft = 0;      // tokens guessed at a time; 0: as many as measurement says are worth it
+  int32_t draft = 0;  // tokens guessed at a time; 0: as many as measurement says are worth it
+  // Tokens of answers that guesses for the same client's later requests may come from; 0: none.
+  int32_t spec_memory = 0;
   std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here
   // Where weights that were quantized at load are kept for the next time; empty: nowhere. Not an
   // option of its own: the models' folder.
@@ -69,6 +71,8 @@ struct EngineOptions {
     v(o.spec, "spec", 0, 4096,
       "guess ahead: none, auto, ngram, suffix, model:MODEL; changes no output");
     v(o.draft, "draft", 0, 32, "tokens to guess at a time; 0 = as many as pays");
+    v(o.spec_memory, "spec_memory", 0, 1 << 24,
+      "tokens of past answers to guess from; 0 = none are kept");
     v(o.cpu_level, "cpu_level", 0, 32,
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }

@@ -2,21 +2,14 @@
 
 #include <unordered_map>
 
+#include "drafting/ngram_hash.h"
+
 namespace kvikk {
 namespace {
 
 // Tokens that must agree, the longer one first.
 constexpr size_t kLengths[] = {4, 2};
 constexpr size_t kMatchMax = 32;  // how far back a match is measured
-
-uint64_t hash_of(const TokenId* tokens, size_t count) {
-  uint64_t hash = count;
-  for (size_t i = 0; i < count; ++i) {
-    hash = (hash ^ static_cast<uint32_t>(tokens[i])) * 0x9E3779B97F4A7C15u;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
 
 class NgramSequence : public SequenceDrafter {
  public:
@@ -25,17 +18,16 @@ class NgramSequence : public SequenceDrafter {
     for (; seen_ + 1 < tokens.size(); ++seen_) {
       for (const size_t length : kLengths) {
         if (seen_ + 1 < length) continue;
-        ends_[hash_of(tokens.data() + seen_ + 1 - length, length)] = seen_;
+        ends_[ngram_hash(tokens.data() + seen_ + 1 - length, length)] = seen_;
       }
     }
     for (const size_t length : kLengths) {
       if (tokens.size() < length) continue;
-      const auto found = ends_.find(hash_of(tokens.data() + tokens.size() - length, length));
+      const auto found = ends_.find(ngram_hash(tokens.data() + tokens.size() - length, length));
       if (found == ends_.end()) continue;
       const size_t match = match_length(tokens, found->second);
       if (match < length) continue;  // two n-grams of one hash
-      const float sure = 1.0f - 1.0f / static_cast<float>(match + 1);
-      out.copy(tokens, found->second, most, sure);
+      out.copy(tokens, found->second, most, trust_in_match(match));
       return;
     }
   }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "drafting/ngram_hash.h"
 
 namespace kvikk {
 namespace {
@@ -38,8 +39,7 @@ class SuffixSequence : public SequenceDrafter {
     for (; seen_ < tokens.size(); ++seen_) learn(tokens, static_cast<uint32_t>(seen_));
     if (walkers_.empty()) return;
     const Walker longest = walkers_.front();
-    // The more tokens agree, the surer is what follows.
-    const float trust = 1.0f - 1.0f / static_cast<float>(longest.depth + 1);
+    const float trust = trust_in_match(longest.depth);
     uint32_t at = longest.node;
     while (out.tokens.size() < most && !nodes_[at].is_leaf && nodes_[at].best_child != 0) {
       const Node& node = nodes_[at];

@@ -109,7 +109,8 @@ Result<ModelFile> open_draft(const std::string& path, const ModelFile& target) {
 Result<std::unique_ptr<Speculator>> make_speculator(Compute& compute, const SpecChoice& spec,
                                                     std::optional<ModelFile> draft,
                                                     const SchedulerLimits& limits,
-                                                    size_t vocabulary, size_t fixed_length) {
+                                                    size_t vocabulary,
+                                                    const EngineOptions& options) {
   std::unique_ptr<Drafter> drafter = make_token_drafter(spec);
   if (draft.has_value()) {
     DraftModel model{draft->tensors, draft->config, {}};
@@ -123,7 +124,8 @@ Result<std::unique_ptr<Speculator>> make_speculator(Compute& compute, const Spec
     TRY_ASSIGN(drafter, make_model_drafter(std::move(model), draft_limits, compute));
   }
   if (drafter == nullptr) return std::unique_ptr<Speculator>();
-  return std::make_unique<Speculator>(std::move(drafter), fixed_length, limits.rows_max);
+  return std::make_unique<Speculator>(std::move(drafter), static_cast<size_t>(options.draft),
+                                      static_cast<size_t>(options.spec_memory), limits.rows_max);
 }
 
 // A model without a usable tokenizer still completes token ids.
@@ -238,9 +240,9 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   limits.sequences_max = static_cast<size_t>(o.parallel);
   limits.context = engine->context();
   limits.step_seconds_max = o.max_step_ms / 1000.0;
-  TRY_ASSIGN(std::unique_ptr<Speculator> speculator,
-             make_speculator(*parts.compute, spec, std::move(draft_file), limits, config.vocabulary,
-                             static_cast<size_t>(o.draft)));
+  TRY_ASSIGN(
+      std::unique_ptr<Speculator> speculator,
+      make_speculator(*parts.compute, spec, std::move(draft_file), limits, config.vocabulary, o));
   parts.scheduler = std::make_unique<Scheduler>(*parts.compute, *parts.model, *parts.pool, limits,
                                                 std::move(workspace), std::move(speculator));
   return engine;

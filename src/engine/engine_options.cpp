@@ -26,7 +26,11 @@ Status validate(const EngineOptions& options) {
   options.visit(check);
   TRY(check.take_status());
   if (options.kv != kKvAuto) TRY(parse_kv(options.kv, KvFormat::kBF16).status());
-  TRY(parse_spec(options.spec).status());
+  TRY_ASSIGN(const SpecChoice spec, parse_spec(options.spec));
+  if (options.spec_memory > 0 && spec.drafter.empty()) {
+    return invalid_argument("spec_memory " + std::to_string(options.spec_memory) +
+                            " keeps answers to guess from, but nobody guesses: add spec 'suffix'");
+  }
   TRY(one_of("weights", options.weights, kWeightsNames));
   if (options.exact && !options.weights.empty()) {
     return invalid_argument("weights '" + options.weights +

@@ -351,6 +351,7 @@ void Scheduler::collect_finished() {
   std::erase_if(running_, [&](std::unique_ptr<Sequence>& sequence) {
     if (!sequence->finished) return false;
     unreserve(*sequence);
+    if (speculator_ != nullptr) speculator_->end(*sequence);
     finish(*sequence);
     return true;
   });

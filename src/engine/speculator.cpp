@@ -5,20 +5,38 @@
 
 namespace kvikk {
 
+void Speculator::end(const Sequence& sequence) {
+  if (sequence.drafter == nullptr) return;  // it never began
+  past_.add(sequence.request.client, std::span(sequence.tokens).subspan(sequence.prompt_tokens()));
+}
+
+// The surer one of past answers and the drafter. One that takes time is asked only where past
+// answers know nothing.
+void Speculator::guess(Sequence& sequence, size_t most, const DraftPolicy::Step& step) {
+  Proposal past;
+  past_.propose(sequence.request.client, sequence.tokens, most, past);
+  if (!drafter_->is_free()) {
+    if (!past.tokens.empty()) return std::swap(sequence.draft, past);
+    if (fixed_length_ == 0) most = policy_.length_to_guess(step, most);
+    if (most == 0) return;
+  }
+  const auto start = Sequence::Clock::now();
+  sequence.drafter->propose(sequence.tokens, most, sequence.draft);
+  const std::chrono::duration<double> seconds = Sequence::Clock::now() - start;
+  policy_.observe_guess(sequence.draft.tokens.size(), seconds.count());
+  if (past.tokens.empty()) return;
+  const bool is_surer =
+      sequence.draft.tokens.empty() || past.confidence.front() > sequence.draft.confidence.front();
+  if (is_surer) std::swap(sequence.draft, past);
+}
+
 void Speculator::propose(Sequence& sequence, size_t most, DraftPolicy::Step& step) {
   Proposal& draft = sequence.draft;
   draft.clear();
   most = std::min(most, kDraftTokensMax);
-  if (fixed_length_ > 0) {
-    most = std::min(most, fixed_length_);
-  } else if (!drafter_->is_free()) {
-    most = policy_.length_to_guess(step, most);
-  }
+  if (fixed_length_ > 0) most = std::min(most, fixed_length_);
   if (most == 0) return;
-  const auto start = Sequence::Clock::now();
-  sequence.drafter->propose(sequence.tokens, most, draft);
-  const std::chrono::duration<double> seconds = Sequence::Clock::now() - start;
-  policy_.observe_guess(draft.tokens.size(), seconds.count());
+  guess(sequence, most, step);
   if (fixed_length_ == 0) draft.shorten(policy_.length(step, draft.confidence));
   double survives = 1;
   for (const float confidence : draft.confidence) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "drafting/drafter.h"
+#include "drafting/past_text.h"
 #include "drafting/policy.h"
 #include "engine/sequence.h"
 
@@ -19,10 +20,17 @@ struct SpeculationStats {
 class Speculator {
  public:
   // fixed_length: so many tokens are drafted whenever the drafter has them; 0: as the policy says.
-  Speculator(std::unique_ptr<Drafter> drafter, size_t fixed_length, size_t rows_max)
-      : drafter_(std::move(drafter)), fixed_length_(fixed_length), policy_(rows_max) {}
+  // past_tokens: of answers that are remembered for later requests.
+  Speculator(std::unique_ptr<Drafter> drafter, size_t fixed_length, size_t past_tokens,
+             size_t rows_max)
+      : drafter_(std::move(drafter)),
+        past_(past_tokens),
+        fixed_length_(fixed_length),
+        policy_(rows_max) {}
 
   void begin(Sequence& sequence) { sequence.drafter = drafter_->begin(sequence.sampler); }
+  // The sequence says nothing more.
+  void end(const Sequence& sequence);
 
   // Whether the coming step, of `rows` rows without drafts, should have any.
   bool begin_step(size_t rows) { return fixed_length_ > 0 || policy_.begin_step(rows); }
@@ -37,7 +45,10 @@ class Speculator {
   const SpeculationStats& stats() const { return stats_; }
 
  private:
+  void guess(Sequence& sequence, size_t most, const DraftPolicy::Step& step);
+
   std::unique_ptr<Drafter> drafter_;
+  PastText past_;
   size_t fixed_length_;
   DraftPolicy policy_;
   SpeculationStats stats_;

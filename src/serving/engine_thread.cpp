@@ -165,6 +165,7 @@ void EngineThread::step() {
     load_.cache_used = scheduler.reserved_fraction();
     load_.cached_blocks = engine_.scheduler().prefix_tree().blocks();
     load_.stats = scheduler.stats();
+    load_.speculation = scheduler.speculation();
     if (!more) load_.leaked_slabs = scheduler.leaked_slabs();
   }
   flush();

@@ -41,6 +41,7 @@ struct EngineLoad {
   size_t cached_blocks = 0;  // of 64 tokens, in the prefix cache
   size_t leaked_slabs = 0;   // of the cache, at the last time when nothing ran; a bug if not 0
   SchedulerStats stats;
+  SpeculationStats speculation;
 };
 
 using JobId = uint64_t;

@@ -81,6 +81,11 @@ struct Metrics::Parts {
       counter("kvikk:prefill_rows_total", "Rows of prompts that were computed");
   prometheus::Counter& decode_rows =
       counter("kvikk:decode_rows_total", "Rows of answers that were computed");
+  prometheus::Counter& drafts = counter("vllm:spec_decode_num_drafts_total", "Drafts checked");
+  prometheus::Counter& drafted =
+      counter("vllm:spec_decode_num_draft_tokens_total", "Tokens of drafts that were checked");
+  prometheus::Counter& accepted =
+      counter("vllm:spec_decode_num_accepted_tokens_total", "Tokens of drafts that were right");
 };
 
 Metrics::Metrics(const std::string& model, size_t blocks) : parts_(std::make_unique<Parts>(model)) {
@@ -131,6 +136,9 @@ std::string Metrics::text(const EngineLoad& load, size_t connections) {
   raise(p.steps, load.stats.steps);
   raise(p.prefill_rows, load.stats.prefill_rows);
   raise(p.decode_rows, load.stats.decode_rows);
+  raise(p.drafts, load.speculation.drafts);
+  raise(p.drafted, load.speculation.drafted);
+  raise(p.accepted, load.speculation.accepted);
   return prometheus::TextSerializer().Serialize(p.registry.Collect());
 }
 

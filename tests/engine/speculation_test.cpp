@@ -156,6 +156,38 @@ TEST(SpeculationTest, ADraftModelMustHaveTheSameTokens) {
   EXPECT_NE(engine.status().message().find("spec 'wrong'"), std::string::npos);
 }
 
+// The second time an answer is asked for it is guessed from the first one, for the same client
+// only; the drafter itself finds nothing in a prompt of three tokens.
+TEST(SpeculationTest, PastAnswersAreRememberedForTheirClient) {
+  EngineOptions options;
+  options.context = 512;
+  options.spec = "ngram";
+  options.draft = 8;
+  options.spec_memory = 200;
+  const auto engine = open("llama/model-q4_0.gguf", options);
+  Request request;
+  request.tokens = {7, 8, 9};
+  request.max_tokens = 40;
+  request.ignore_end_of_generation = true;
+  request.sampling.temperature = 2.0f;
+  request.sampling.seed = 11;
+  request.client = 1;
+  const auto first = engine->complete(request);
+  const auto again = engine->complete(request);
+  request.client = 2;
+  const auto other = engine->complete(request);
+  ASSERT_TRUE(first.ok() && again.ok() && other.ok());
+  EXPECT_EQ(again->tokens, first->tokens);
+  EXPECT_EQ(other->tokens, first->tokens);
+  EXPECT_GT(again->accepted_tokens, first->accepted_tokens + 20);
+  EXPECT_EQ(other->accepted_tokens, first->accepted_tokens);
+
+  options.spec = "none";
+  const auto nobody = Engine::open(model_path("llama/model-q4_0.gguf"), options);
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_NE(nobody.status().message().find("spec_memory 200"), std::string::npos);
+}
+
 // Cancelled in the middle of a draft: the pages come back (answers() counts them), the next request
 // is answered.
 TEST(SpeculationTest, CancelledWhileDraftsAreChecked) {
