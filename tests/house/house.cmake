@@ -22,7 +22,7 @@ foreach(script ${scripts})
   if(folder STREQUAL "real")
     set_tests_properties(${folder}.${name} PROPERTIES FIXTURES_REQUIRED small_models)
   elseif(folder STREQUAL "large")
-    set_tests_properties(${folder}.${name} PROPERTIES FIXTURES_REQUIRED large_model)
+    set_tests_properties(${folder}.${name} PROPERTIES FIXTURES_REQUIRED large_model TIMEOUT 3000)
   endif()
 endforeach()
 

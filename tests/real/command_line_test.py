@@ -2,39 +2,20 @@
 
 import json
 import os
-import re
 import resource
 import subprocess
 import time
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.environ.get("KVIKK_PROGRAM", os.path.join(ROOT, "build", "kvikk"))
+from catalog import PROGRAM, find_model, kvikk
+
 NAME = "smollm2-135m"
-
-
-def kvikk(*arguments, stdin=""):
-    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin.encode(), timeout=300,
-                          capture_output=True, check=True).stdout.decode()
-
-
-def find_model(name=NAME):
-    """The catalog's copy, or a file of that name in the folder KVIKK_MODELS."""
-    for entry in json.loads(kvikk("models", "--json")):
-        if entry["name"] == name and entry["fetched"]:
-            return name
-    folder = os.environ.get("KVIKK_MODELS", "")
-    for file in sorted(os.listdir(folder) if folder else []):
-        letters = re.sub("[^a-z0-9]", "", file.lower())
-        if letters.startswith(re.sub("[^a-z0-9]", "", name)) and file.endswith(".gguf"):
-            return os.path.join(folder, file)
-    raise unittest.SkipTest(f"{name} is not here: kvikk pull {name}")
 
 
 class CommandLine(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = find_model()
+        cls.model = find_model(NAME)
 
     def ask(self, *arguments, **more):
         return json.loads(kvikk("run", "-m", self.model, "--temperature", 0, "--json", *arguments,
