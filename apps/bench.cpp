@@ -8,6 +8,7 @@
 #include "bench_measure.h"
 #include "bench_plot.h"
 #include "bench_profile.h"
+#include "bench_spec.h"
 #include "kvikk_commit.h"
 #include "machine.h"
 #include "model_source.h"
@@ -45,6 +46,8 @@ struct Report {
   double int8_gops = 0;
   double bf16_gflops = 0;
   std::vector<Profile> profiles;
+  std::string spec;  // who guesses ahead; empty: nobody
+  std::vector<SpecResult> spec_results;
   bool complete = false;
 };
 
@@ -82,6 +85,18 @@ nlohmann::ordered_json report_json(Report& report) {
   json["bf16_gflops"] = report.bf16_gflops;
   if (!report.complete) json["interrupted"] = true;
   if (!profiles_json.is_null()) json["profiles"] = profiles_json;
+  for (const SpecResult& r : report.spec_results) {
+    json["speculation"].push_back({{"spec", report.spec},
+                                   {"work", r.work},
+                                   {"tokens", r.tokens},
+                                   {"plain_tokens_per_second", r.plain},
+                                   {"tokens_per_second", r.with},
+                                   {"ratio", r.ratio},
+                                   {"min", r.min},
+                                   {"max", r.max},
+                                   {"drafted_tokens", r.drafted},
+                                   {"accepted_tokens", r.accepted}});
+  }
   json["cpu_level"] = report.level;
   json["machine"] = {{"cpu", machine.cpu},
                      {"cores", machine.cores},
@@ -111,6 +126,22 @@ std::string table_line(const BenchResult& r) {
          (r.limited_by_memory ? "% memory" : "% arithmetic") + "\n";
 }
 
+std::string spec_head(const Report& report) {
+  return "\n--spec " + report.spec.substr(report.spec.rfind('/') + 1) +
+         "    plain tok/s   with     ratio     min     max   guessed  right\n";
+}
+
+std::string spec_line(const SpecResult& r) {
+  std::string name = r.work;
+  name.resize(14, ' ');
+  const double right =
+      r.drafted == 0 ? 0 : 100.0 * static_cast<double>(r.accepted) / static_cast<double>(r.drafted);
+  return name + align_right(rate_text(r.plain), 12) + align_right(rate_text(r.with), 9) +
+         align_right(fixed_text(r.ratio, 2), 8) + align_right(fixed_text(r.min, 2), 8) +
+         align_right(fixed_text(r.max, 2), 8) + align_right(count_text(r.drafted), 10) +
+         align_right(fixed_text(right, 0), 6) + "%\n";
+}
+
 std::string table_foot(const Report& report) {
   std::string profiles;
   for (const Profile& profile : report.profiles) profiles += profile_table(profile);
@@ -125,14 +156,21 @@ int32_t largest(const std::vector<int32_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
+bool guesses(const EngineOptions& options) {
+  return !options.spec.empty() && options.spec != "none";
+}
+
 // The cache must hold the deepest measurement, and one sequence for each row beside the base.
 Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
   if (plan.depth.empty() || (largest(plan.prefill) == 0 && plan.decode == 0)) {
     return invalid_argument("nothing to measure: --prefill and --decode are 0");
   }
   constexpr int32_t kWarmUp = 64;
-  const int64_t tokens =
+  int64_t tokens =
       int64_t{largest(plan.depth)} + std::max({largest(plan.prefill), plan.decode, kWarmUp}) + 1;
+  if (guesses(engine)) {
+    tokens = std::max(tokens, static_cast<int64_t>(spec_context(static_cast<size_t>(plan.decode))));
+  }
   TRY(fit_context(tokens, "this measurement needs", engine));
   engine.parallel = std::max(engine.parallel, largest(plan.rows) + 2);
   return ok_status();
@@ -161,6 +199,20 @@ Status profile_steps(Shell& shell, const BenchPlan& plan, Engine& engine, BenchS
   return file.close();
 }
 
+Status compare_spec(Shell& shell, const BenchPlan& plan, Engine& engine, bool json,
+                    Report& report) {
+  if (!json) TRY(shell.print(spec_head(report)));
+  return measure_spec(
+      engine, static_cast<size_t>(plan.decode), plan.repeat, [&shell] { return shell.go_on(); },
+      [&](const SpecResult& result) {
+        {
+          std::lock_guard lock(report.mutex);
+          report.spec_results.push_back(result);
+        }
+        return json ? ok_status() : shell.print(spec_line(result));
+      });
+}
+
 // `trace` is null where no profile is wanted.
 Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, bool json, OutputFile* trace,
                  Report& report) {
@@ -181,6 +233,7 @@ Status run_bench(Shell& shell, const BenchPlan& plan, Engine& engine, bool json,
     }
     return json ? ok_status() : shell.print(table_line(result));
   }));
+  if (!report.spec.empty() && plan.decode > 0) TRY(compare_spec(shell, plan, engine, json, report));
   std::vector<Profile> profiles;
   if (trace != nullptr) TRY(profile_steps(shell, plan, engine, session, *trace, profiles));
   const size_t peak = peak_memory_bytes() - MachineLimits::kProbeBytes;
@@ -216,7 +269,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   command.add_short("model", 'm');
   command.add(plan);
   command.add(output);
-  command.add(engine_options, {"threads", "chunk", "kv", "weights", "cpu_level"});
+  command.add(engine_options, {"threads", "chunk", "kv", "weights", "spec", "cpu_level"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(validate(engine_options));
@@ -233,6 +286,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   report.model = loaded.path;
   report.kv = loaded.engine->options().kv;
   report.level = loaded.engine->cpu_level();
+  if (guesses(engine_options)) report.spec = engine_options.spec;
   report.threads = loaded.engine->options().threads;
   report.load_seconds = loaded.load_seconds;
   const Status status = [&] {

@@ -5,8 +5,10 @@ interleaved, and whether the answers are the same bytes.
     python3 bench/speculation.py -m qwen2.5-coder-1.5b --spec suffix --spec model:qwen2.5-coder-0.5b
     python3 bench/speculation.py -m qwen2.5-coder-0.5b --requests my.jsonl --repeat 5
 
---requests takes files of `kvikk eval batch`; without it bench/copy_heavy.jsonl, work that repeats
-much of its prompt. Files whose lines have a "category" get a row for each. Needs only Python.
+--requests takes files of `kvikk eval batch`, and spec_bench and humaneval as they are published;
+without it bench/copy_heavy.jsonl, which repeats much of its prompts, and bench/spec_prompts.jsonl,
+one request of each kind of work. Lines that have a "category" get a row for each; --limit takes the
+first of each. Needs only Python.
 """
 
 import argparse
@@ -20,15 +22,26 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def read_groups(paths):
+def as_request(row):
+    """A line of a benchmark's file as a request of `kvikk eval batch`."""
+    if "turns" in row:  # spec_bench: the first turn
+        return {"messages": [{"role": "user", "content": row["turns"][0]}]}
+    if "task_id" in row:  # humaneval
+        return {"prompt": row["prompt"]}
+    return row
+
+
+def read_groups(paths, limit, tokens):
     """Requests by category, in the files' order."""
     groups = {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for line in file:
-                request = json.loads(line)
-                name = request.pop("category", os.path.basename(path).removesuffix(".jsonl"))
-                groups.setdefault(name, []).append(request)
+                row = json.loads(line)
+                name = row.pop("category", os.path.basename(path).removesuffix(".jsonl"))
+                group = groups.setdefault(name, [])
+                if len(group) < limit:
+                    group.append({"max_tokens": tokens, "temperature": 0, **as_request(row)})
     return groups
 
 
@@ -76,6 +89,40 @@ def measure(args, folder, name, requests):
     return rows
 
 
+def plot(rows, model):
+    """The ratio of each category as a bar with its range, a colour for each drafter."""
+    specs = list(dict.fromkeys(row["spec"] for row in rows))
+    names = list(dict.fromkeys(row["category"] for row in rows))
+    most = max(1.5, max(row["max"] for row in rows))
+    left, bar, gap, width = 130, 12, 10, 480
+    group = bar * len(specs) + gap
+    height = 60 + group * len(names) + 30
+    x = lambda ratio: left + width * ratio / most
+    colours = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1")
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 60}" height="{height}" '
+           'font-family="sans-serif" font-size="12">',
+           '<rect width="100%" height="100%" fill="white"/>',
+           f'<text x="{left}" y="18">tokens per second with guesses / without, {model}</text>']
+    for i, spec in enumerate(specs):
+        out.append(f'<text x="{left + 150 * i}" y="38" fill="{colours[i % 4]}">'
+                   f'{spec.split("/")[-1]}</text>')
+    for i, name in enumerate(names):
+        y = 50 + group * i
+        out.append(f'<text x="{left - 8}" y="{y + bar}" text-anchor="end">{name}</text>')
+        for row in (r for r in rows if r["category"] == name):
+            at = y + bar * specs.index(row["spec"])
+            middle = at + bar / 2
+            out.append(f'<rect x="{left}" y="{at}" width="{x(row["ratio"]) - left:.1f}" '
+                       f'height="{bar - 2}" fill="{colours[specs.index(row["spec"]) % 4]}"/>'
+                       f'<path d="M{x(row["min"]):.1f} {middle}H{x(row["max"]):.1f}" '
+                       'stroke="black"/>'
+                       f'<text x="{x(row["max"]) + 4:.1f}" y="{at + bar - 2}">{row["ratio"]:.2f}'
+                       '</text>')
+    out.append(f'<path d="M{x(1):.1f} 44V{height - 24}" stroke="black" stroke-dasharray="3 3"/>'
+               f'<text x="{x(1):.1f}" y="{height - 10}" text-anchor="middle">1</text></svg>')
+    return "\n".join(out) + "\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,12 +131,18 @@ def main():
     parser.add_argument("--spec", action="append")
     parser.add_argument("--kv", default="")
     parser.add_argument("--concurrency", type=int, default=1)
+    parser.add_argument("--limit", type=int, default=8, help="requests of a category")
+    parser.add_argument("--tokens", type=int, default=128,
+                        help="of an answer, where a request does not say")
+    parser.add_argument("--plot", help="an SVG file for the ratios")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--program", default=os.path.join(ROOT, "build", "kvikk"))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.spec = args.spec or ["auto"]
-    groups = read_groups(args.requests or [os.path.join(ROOT, "bench", "copy_heavy.jsonl")])
+    files = args.requests or [os.path.join(ROOT, "bench", name)
+                              for name in ("copy_heavy.jsonl", "spec_prompts.jsonl")]
+    groups = read_groups(files, args.limit, args.tokens)
     if not args.json:
         print("| requests | spec | plain tok/s | with | ratio (min - max) | guessed | right |\n"
               "|---|---|---|---|---|---|---|")
@@ -105,6 +158,9 @@ def main():
                           f"{row['drafted']:,} | {100 * row['accepted']:.0f}% |", flush=True)
     if args.json:
         print(json.dumps(rows))
+    if args.plot:
+        with open(args.plot, "w", encoding="utf-8") as file:
+            file.write(plot(rows, args.model))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ struct Request {
   std::vector<std::string> stop;  // at most kStopStringsMax
   // Who asks: clients take turns, and do not find each other's prompts in the prefix cache.
   uint64_t client = 0;
-  int32_t priority = 0;  // lower ones start earlier
+  int32_t priority = 0;   // lower ones start earlier
+  bool speculate = true;  // false: nobody guesses ahead, whatever EngineOptions::spec says
   // Ends the request when it has passed, with kDeadline; as made: never.
   std::chrono::steady_clock::time_point deadline{};
   bool ignore_end_of_generation = false;                 // for measurements

@@ -177,7 +177,7 @@ void Scheduler::start_waiting() {
     const size_t cached =
         prefixes_.attach(next.tokens, next.tokens.size() - 1, next.kv, next.request.client);
     next.completion.cached_tokens = cached;
-    if (speculator_ != nullptr) speculator_->begin(next);
+    if (speculator_ != nullptr && next.request.speculate) speculator_->begin(next);
     next.inserted_blocks = cached / kPageTokens;
     stats_.cached_tokens += cached;
     running_.push_back(std::move(*chosen));
@@ -231,6 +231,7 @@ void Scheduler::draft() {
   if (!speculator_->begin_step(running_.size())) return;
   DraftPolicy::Step step{static_cast<double>(running_.size()), running_.size()};
   for (auto& sequence : running_) {
+    if (sequence->drafter == nullptr) continue;
     const size_t left = sequence->tokens_max - sequence->tokens.size();
     if (left < 2) continue;  // one comes without a draft
     const size_t room = limits_.rows_max - step.rows;

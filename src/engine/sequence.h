@@ -33,7 +33,7 @@ struct Sequence {
   const Tokenizer* tokenizer = nullptr;  // null: no text, tokens only
   std::optional<DetokenizeStream> detokenizer;
   StopMatcher stop_matcher;
-  std::unique_ptr<SequenceDrafter> drafter;  // null: nobody guesses
+  std::unique_ptr<SequenceDrafter> drafter;  // null: nobody guesses for it
   Proposal draft;                            // what is checked in this step
   DraftCheck check;
   Completion completion;

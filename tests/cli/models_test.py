@@ -183,6 +183,22 @@ class Bench(ProgramTest):
         for word in ("tiny.gguf", "prefill", "decode", "2 rows", "peak memory", "GB/s"):
             self.assertIn(word, result.text)
 
+    def test_bench_of_guesses(self):
+        tiny = tiny_model(self.path("long.gguf"), context=1024)
+        result = self.kvikk("bench", "-m", tiny, "--prefill", 0, "--decode", 24, "--rows", 0,
+                            "--repeat", 1, "--spec", "suffix", "--draft", 4, "--json")
+        self.assertEqual(result.code, 0, result.error)
+        rows = result.json["speculation"]
+        self.assertEqual([row["work"] for row in rows], ["copy", "prose"])
+        for row in rows:
+            self.assertEqual(row["spec"], "suffix")
+            self.assertGreater(row["drafted_tokens"], 0)
+            self.assertAlmostEqual(row["ratio"],
+                                   row["tokens_per_second"] / row["plain_tokens_per_second"])
+        result = self.kvikk("bench", "-m", tiny, "--prefill", 0, "--decode", 4, "--rows", 0,
+                            "--repeat", 1, "--spec", "none", "--json")
+        self.assertNotIn("speculation", result.json)
+
     def test_wrong_use(self):
         self.assert_failed(self.kvikk("bench", "-m", self.tiny, "--repeat", 0), 2, "--repeat")
         self.assert_failed(self.kvikk("bench", "-m", self.tiny, "--context", 10), 2, "--context")
