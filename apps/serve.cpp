@@ -1,4 +1,4 @@
-// kvikk serve: one engine for many users, over HTTP.
+// kvikk serve: models for many users, over HTTP.
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "machine.h"
 #include "model_source.h"
 #include "serving/server.h"
 #include "text/numbers.h"
@@ -35,6 +36,57 @@ void ask_for_descriptors() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+struct ServeModels {
+  std::vector<std::string> model;  // none: the default one
+  ModelsDirOptions dir;
+
+  template <class V>
+  void visit(V&& v) {
+    v(model, "model", 1, 4096,
+      "a model (repeat for more: loaded when asked for); the first is the default");
+    dir.visit(v);
+  }
+};
+
+Result<size_t> weight_bytes(const std::string& path) {
+  TRY_ASSIGN(const ModelFile file, ModelFile::open(path));
+  size_t bytes = 0;
+  for (const StoredTensor& tensor : file.tensors->tensors()) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+// Finds (or fetches) the model now and loads it when it is wanted.
+Result<ServedModel> served_model(Shell& shell, const ModelOptions& model,
+                                 const EngineOptions& options) {
+  ServedModel served;
+  served.name = name_of(model.model);
+  served.path = model.model;
+  TRY_ASSIGN(const std::string path, find_model(shell, model));
+  TRY_ASSIGN(served.weight_bytes, weight_bytes(path));
+  served.open = [&shell, model, options, path,
+                 name = served.name](size_t cache_bytes_max) -> Result<std::unique_ptr<Engine>> {
+    EngineOptions bounded = options;
+    if (cache_bytes_max > 0) {
+      const auto mib = static_cast<int32_t>(std::max<size_t>(cache_bytes_max >> 20, 1));
+      bounded.kv_memory_mib =
+          options.kv_memory_mib > 0 ? std::min(options.kv_memory_mib, mib) : mib;
+    }
+    TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, path, bounded));
+    const EngineOptions& used = loaded.engine->options();
+    shell.note("loaded " + name + " in " + seconds_text(loaded.load_seconds) + ": " +
+               std::to_string(used.parallel) + " requests at a time, context " +
+               count_text(loaded.engine->context()) + " tokens, cache " + used.kv);
+    return std::move(loaded.engine);
+  };
+  return served;
+}
+
+// Automatic: three quarters of what is free; one model alone takes what its own options say.
+size_t memory_bytes_max(const ServerOptions& options, size_t models) {
+  if (options.memory_mib > 0) return static_cast<size_t>(options.memory_mib) << 20;
+  return models > 1 ? describe_machine().available_bytes / 4 * 3 : 0;
+}
+
 void wait_for_signal(const Interrupts& interrupts) {
   pollfd wait = {interrupts.event(), POLLIN, 0};
   while (!interrupts.raised()) ::poll(&wait, 1, -1);
@@ -54,7 +106,7 @@ void drain(Shell& shell, Server& server, int seconds) {
 }  // namespace
 
 Status verb_serve(Shell& shell, Arguments arguments) {
-  ModelOptions model;
+  ServeModels models;
   ServerOptions options;
   EngineOptions engine_options;
   engine_options.parallel = kServedAtOnce;
@@ -65,9 +117,10 @@ Status verb_serve(Shell& shell, Arguments arguments) {
                    "Ctrl-C answers what was asked, then ends; twice ends now.",
                    {"kvikk serve -m qwen2.5-coder-1.5b",
                     "kvikk serve --host 0.0.0.0 --api-key-file keys.txt --kv turbo4"}});
-  command.add(model, {"model"});
+  command.add(models, {"model"});
   command.add_short("model", 'm');
-  command.add(options, {"host", "port", "api_key_file", "alias", "allow_host", "queue"});
+  command.add(options, {"host", "port", "api_key_file", "alias", "allow_host", "memory_mib",
+                        "keep_alive", "queue"});
   command.add(sampling, {"temperature"});
   command.add(engine_options, {"threads", "context", "parallel", "kv", "kv_memory_mib", "spec"});
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
@@ -77,21 +130,22 @@ Status verb_serve(Shell& shell, Arguments arguments) {
   Server::Setup setup;
   setup.options = options;
   setup.sampling = sampling;
-  setup.model = name_of(model.model);
-  setup.path = model.model;
   setup.log = [&shell](std::string_view line) { shell.message(line); };
+  setup.note = [&shell](const std::string& text) { shell.note(text); };
   if (!options.api_key_file.empty()) {
     TRY_ASSIGN(setup.api_keys, read_file(options.api_key_file, kKeyFileBytesMax));
   }
-  TRY_ASSIGN(LoadedEngine loaded, load_engine(shell, model, engine_options));
+  if (models.model.empty()) models.model.push_back(ModelOptions().model);
+  for (const std::string& name : models.model) {
+    TRY_ASSIGN(ServedModel model, served_model(shell, {name, models.dir}, engine_options));
+    setup.models.push_back(std::move(model));
+  }
+  setup.models.front().names = options.alias;
+  setup.memory_bytes_max = memory_bytes_max(options, setup.models.size());
 
   ask_for_descriptors();
   const StopOnInterrupt stop(shell.interrupts(), Interrupts::Policy::kDrain);
-  TRY_ASSIGN(const std::unique_ptr<Server> server, Server::start(*loaded.engine, std::move(setup)));
-  const EngineOptions& used = loaded.engine->options();
-  shell.note("loaded " + name_of(model.model) + " in " + seconds_text(loaded.load_seconds) + ": " +
-             std::to_string(used.parallel) + " requests at a time, context " +
-             count_text(loaded.engine->context()) + " tokens, cache " + used.kv);
+  TRY_ASSIGN(const std::unique_ptr<Server> server, Server::start(std::move(setup)));
   const std::string host = options.host == "0.0.0.0" ? "127.0.0.1" : options.host;
   shell.note("listening on http://" + host + ":" + std::to_string(server->port()));
   wait_for_signal(shell.interrupts());

@@ -189,25 +189,28 @@ void EngineThread::flush() {
 
 // Nothing runs any more, and nobody is left waiting.
 void EngineThread::fail_all(const std::string& why) {
-  std::lock_guard lock(mutex_);
-  broken_ = true;
   Completion failed;
   failed.reason = FinishReason::kFailed;
   failed.error = why;
+  std::vector<Job> jobs;
+  {
+    std::lock_guard lock(mutex_);
+    broken_ = true;
+    jobs.swap(inbox_);
+    open_ = 0;
+  }
   for (const auto& [id, running] : running_) {
     for (size_t i = 0; i < running.done.size(); ++i) {
       if (running.done[i]) continue;
       events_.push_back({running.listener, i, {}, std::make_unique<Completion>(failed)});
     }
   }
-  for (const Job& job : inbox_) {
+  for (const Job& job : jobs) {
     for (size_t i = 0; i < job.requests.size(); ++i) {
       events_.push_back({job.listener, i, {}, std::make_unique<Completion>(failed)});
     }
   }
   running_.clear();
-  inbox_.clear();
-  open_ = 0;
   flush();
 }
 

@@ -67,7 +67,6 @@ class EngineThread {
   void cancel_all();
 
   EngineLoad load() const;
-  size_t queue_max() const { return queue_max_; }
   // Requests that were submitted and are not done. 0: nothing is left to deliver but events that
   // are on their way.
   size_t open_requests() const;

@@ -31,23 +31,23 @@ ApiError error_of(const Completion& completion) {
 
 }  // namespace
 
-Generation::Generation(EngineThread& engine, ApiStyle style, std::vector<HttpHeader> headers,
+Generation::Generation(ApiStyle style, std::vector<HttpHeader> headers,
                        std::shared_ptr<HttpReply> reply, Clock::time_point came, OnEnd on_end)
-    : engine_(engine),
-      style_(style),
+    : style_(style),
       headers_(std::move(headers)),
       reply_(std::move(reply)),
       came_(came),
       on_end_(std::move(on_end)) {}
 
-void Generation::start(ApiRequest request) {
+void Generation::start(ApiRequest request, std::shared_ptr<EngineThread> engine) {
+  engine_ = std::move(engine);
   writer_ = std::move(request.writer);
   stream_ = request.stream;
   left_ = request.choices.size();
   report_.choices.resize(left_);
   last_token_.resize(left_);
   // Tokens are wanted even where only the whole answer is sent: when they come is measured.
-  const auto job = engine_.submit(std::move(request.choices), shared_from_this(), true);
+  const auto job = engine_->submit(std::move(request.choices), shared_from_this(), true);
   if (!job.ok()) {
     const bool stopping = job.status().code() == StatusCode::kCancelled;
     return fail({stopping ? 503 : 429, job.status().message(), "",
@@ -57,7 +57,7 @@ void Generation::start(ApiRequest request) {
     const auto generation = self.lock();
     if (generation == nullptr) return;
     generation->gone_ = true;
-    generation->engine_.cancel(id);
+    generation->engine_->cancel(id);
   });
 }
 

@@ -30,11 +30,12 @@ class Generation : public JobListener, public std::enable_shared_from_this<Gener
   using Clock = std::chrono::steady_clock;
   using OnEnd = std::function<void(const GenerationReport&)>;
 
-  Generation(EngineThread& engine, ApiStyle style, std::vector<HttpHeader> headers,
-             std::shared_ptr<HttpReply> reply, Clock::time_point came, OnEnd on_end);
+  Generation(ApiStyle style, std::vector<HttpHeader> headers, std::shared_ptr<HttpReply> reply,
+             Clock::time_point came, OnEnd on_end);
 
-  // On the network's thread: hands the request to the engine, or refuses it with 429.
-  void start(ApiRequest request);
+  // On the network's thread: hands the request to the engine, which stays until it is over, or
+  // refuses it with 429.
+  void start(ApiRequest request, std::shared_ptr<EngineThread> engine);
   // Refuses it.
   void fail(const ApiError& error);
 
@@ -46,13 +47,13 @@ class Generation : public JobListener, public std::enable_shared_from_this<Gener
   void finish();
   void over(int status, const std::string& error);
 
-  EngineThread& engine_;
   const ApiStyle style_;
   const std::vector<HttpHeader> headers_;
   const std::shared_ptr<HttpReply> reply_;
   const Clock::time_point came_;
   OnEnd on_end_;
-  std::unique_ptr<AnswerWriter> writer_;
+  std::shared_ptr<EngineThread> engine_;  // null before start()
+  std::unique_ptr<AnswerWriter> writer_;  // uses the engine's tokenizer
   bool stream_ = false;
   bool begun_ = false;
   bool gone_ = false;

@@ -25,10 +25,9 @@ Buckets request_buckets() {
   return {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60, 120, 240, 960};
 }
 
-}  // namespace
-
-struct Metrics::Parts {
-  prometheus::Registry registry;
+// What is counted of one model.
+struct ModelMetrics {
+  prometheus::Registry& registry;
   prometheus::Labels labels;
 
   prometheus::Gauge& gauge(const char* name, const char* help) {
@@ -42,7 +41,8 @@ struct Metrics::Parts {
                                                                                      buckets);
   }
 
-  explicit Parts(const std::string& model) : labels{{"model_name", model}} {}
+  ModelMetrics(prometheus::Registry& all, const std::string& model)
+      : registry(all), labels{{"model_name", model}} {}
 
   prometheus::Gauge& running = gauge("vllm:num_requests_running", "Requests that are computed");
   prometheus::Gauge& waiting = gauge("vllm:num_requests_waiting", "Requests that wait");
@@ -75,7 +75,10 @@ struct Metrics::Parts {
       gauge("kvikk:prefix_cache_blocks", "Blocks of 64 tokens in the prefix cache");
   prometheus::Gauge& leaked = gauge(
       "kvikk:kv_slabs_leaked", "Pages that nobody accounts for when nothing runs; a bug if not 0");
-  prometheus::Gauge& connections = gauge("kvikk:http_connections", "Open connections");
+  prometheus::Gauge& loaded = gauge("kvikk:model_loaded", "1 while the model is in memory");
+  prometheus::Counter& loads = counter("kvikk:model_loads_total", "How often it was loaded");
+  prometheus::Gauge& memory =
+      gauge("kvikk:model_memory_bytes", "Of weights and cache, while it is in memory");
   prometheus::Counter& steps = counter("kvikk:steps_total", "Steps of the engine");
   prometheus::Counter& prefill_rows =
       counter("kvikk:prefill_rows_total", "Rows of prompts that were computed");
@@ -88,58 +91,94 @@ struct Metrics::Parts {
       counter("vllm:spec_decode_num_accepted_tokens_total", "Tokens of drafts that were right");
 };
 
-Metrics::Metrics(const std::string& model, size_t blocks) : parts_(std::make_unique<Parts>(model)) {
-  prometheus::Labels info = parts_->labels;
-  info["block_size"] = std::to_string(kPageTokens);
-  info["num_gpu_blocks"] = std::to_string(blocks);  // as routers call it
-  prometheus::BuildGauge()
-      .Name("vllm:cache_config_info")
-      .Help("The size of the key-value cache")
-      .Register(parts_->registry)
-      .Add(info)
-      .Set(1);
+void raise(prometheus::Counter& counter, uint64_t value) {
+  counter.Increment(static_cast<double>(value) - counter.Value());
+}
+
+}  // namespace
+
+struct Metrics::Parts {
+  prometheus::Registry registry;
+  std::vector<std::unique_ptr<ModelMetrics>> models;
+  std::vector<size_t> cache_blocks;  // [models]; as cache_info says it
+  prometheus::Family<prometheus::Gauge>& cache_info = prometheus::BuildGauge()
+                                                          .Name("vllm:cache_config_info")
+                                                          .Help("The size of the key-value cache")
+                                                          .Register(registry);
+  prometheus::Gauge& connections = prometheus::BuildGauge()
+                                       .Name("kvikk:http_connections")
+                                       .Help("Open connections")
+                                       .Register(registry)
+                                       .Add({});
+
+  void set_cache_blocks(size_t model, size_t blocks);
+};
+
+// The size is in a label, so another size is another gauge.
+void Metrics::Parts::set_cache_blocks(size_t model, size_t blocks) {
+  if (cache_blocks[model] == blocks) return;
+  const auto info = [&](size_t count) -> prometheus::Gauge& {
+    prometheus::Labels labels = models[model]->labels;
+    labels["block_size"] = std::to_string(kPageTokens);
+    labels["num_gpu_blocks"] = std::to_string(count);  // as routers call it
+    return cache_info.Add(labels);
+  };
+  if (cache_blocks[model] > 0) cache_info.Remove(&info(cache_blocks[model]));
+  cache_blocks[model] = blocks;
+  info(blocks).Set(1);
+}
+
+Metrics::Metrics(const std::vector<std::string>& models) : parts_(std::make_unique<Parts>()) {
+  for (const std::string& model : models) {
+    parts_->models.push_back(std::make_unique<ModelMetrics>(parts_->registry, model));
+  }
+  parts_->cache_blocks.assign(models.size(), 0);
 }
 
 Metrics::~Metrics() = default;
 
-void Metrics::count(const GenerationReport& report) {
-  Parts& p = *parts_;
-  prometheus::Labels labels = p.labels;
+void Metrics::count(size_t model, const GenerationReport& report) {
+  ModelMetrics& m = *parts_->models[model];
+  prometheus::Labels labels = m.labels;
   labels["status"] = std::to_string(report.status);
-  p.responses.Add(labels).Increment();
-  if (report.first_token_seconds >= 0) p.first_token.Observe(report.first_token_seconds);
-  for (const double seconds : report.between_seconds) p.between.Observe(seconds);
-  if (report.status == 200) p.request.Observe(report.seconds);
+  m.responses.Add(labels).Increment();
+  if (report.first_token_seconds >= 0) m.first_token.Observe(report.first_token_seconds);
+  for (const double seconds : report.between_seconds) m.between.Observe(seconds);
+  if (report.status == 200) m.request.Observe(report.seconds);
   for (const Completion& c : report.choices) {
-    p.prompt_tokens.Increment(static_cast<double>(c.prompt_tokens));
-    p.answer_tokens.Increment(static_cast<double>(c.tokens.size()));
-    p.cache_queries.Increment(static_cast<double>(c.prompt_tokens));
-    p.cache_hits.Increment(static_cast<double>(c.cached_tokens));
+    m.prompt_tokens.Increment(static_cast<double>(c.prompt_tokens));
+    m.answer_tokens.Increment(static_cast<double>(c.tokens.size()));
+    m.cache_queries.Increment(static_cast<double>(c.prompt_tokens));
+    m.cache_hits.Increment(static_cast<double>(c.cached_tokens));
     if (report.status != 200) continue;
-    prometheus::Labels reason = p.labels;
+    prometheus::Labels reason = m.labels;
     reason["finished_reason"] = finish_reason_name(c.reason);
-    p.success.Add(reason).Increment();
+    m.success.Add(reason).Increment();
   }
 }
 
-std::string Metrics::text(const EngineLoad& load, size_t connections) {
-  Parts& p = *parts_;
-  p.running.Set(static_cast<double>(load.running));
-  p.waiting.Set(static_cast<double>(load.waiting));
-  p.usage.Set(load.cache_used);
-  p.blocks.Set(static_cast<double>(load.cached_blocks));
-  p.leaked.Set(static_cast<double>(load.leaked_slabs));
-  p.connections.Set(static_cast<double>(connections));
-  const auto raise = [](prometheus::Counter& counter, uint64_t value) {
-    counter.Increment(static_cast<double>(value) - counter.Value());
-  };
-  raise(p.steps, load.stats.steps);
-  raise(p.prefill_rows, load.stats.prefill_rows);
-  raise(p.decode_rows, load.stats.decode_rows);
-  raise(p.drafts, load.speculation.drafts);
-  raise(p.drafted, load.speculation.drafted);
-  raise(p.accepted, load.speculation.accepted);
-  return prometheus::TextSerializer().Serialize(p.registry.Collect());
+std::string Metrics::text(std::span<const ModelStatus> models, size_t connections) {
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ModelStatus& now = models[i];
+    ModelMetrics& m = *parts_->models[i];
+    m.running.Set(static_cast<double>(now.load.running));
+    m.waiting.Set(static_cast<double>(now.load.waiting));
+    m.usage.Set(now.load.cache_used);
+    m.blocks.Set(static_cast<double>(now.load.cached_blocks));
+    m.leaked.Set(static_cast<double>(now.load.leaked_slabs));
+    m.loaded.Set(now.loaded ? 1 : 0);
+    m.memory.Set(static_cast<double>(now.memory_bytes));
+    raise(m.loads, now.loads);
+    raise(m.steps, now.load.stats.steps);
+    raise(m.prefill_rows, now.load.stats.prefill_rows);
+    raise(m.decode_rows, now.load.stats.decode_rows);
+    raise(m.drafts, now.load.speculation.drafts);
+    raise(m.drafted, now.load.speculation.drafted);
+    raise(m.accepted, now.load.speculation.accepted);
+    parts_->set_cache_blocks(i, now.cache_blocks);
+  }
+  parts_->connections.Set(static_cast<double>(connections));
+  return prometheus::TextSerializer().Serialize(parts_->registry.Collect());
 }
 
 }  // namespace kvikk

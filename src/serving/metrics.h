@@ -3,25 +3,27 @@
 // routers read. docs/server.md lists them.
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "serving/engine_thread.h"
 #include "serving/generation.h"
+#include "serving/model_host.h"
 
 namespace kvikk {
 
 class Metrics {
  public:
-  // `blocks`: of 64 tokens, that the cache holds.
-  Metrics(const std::string& model, size_t blocks);
+  // One after another, by index, as everywhere below.
+  explicit Metrics(const std::vector<std::string>& models);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
   // A request that the engine or the queue answered is over.
-  void count(const GenerationReport& report);
+  void count(size_t model, const GenerationReport& report);
   // The text for a scrape.
-  std::string text(const EngineLoad& load, size_t connections);
+  std::string text(std::span<const ModelStatus> models, size_t connections);
 
  private:
   struct Parts;

@@ -8,10 +8,10 @@
 
 #include "serving/access.h"
 #include "serving/answer_writer.h"
-#include "serving/engine_thread.h"
 #include "serving/generation.h"
 #include "serving/http_server.h"
 #include "serving/metrics.h"
+#include "serving/model_host.h"
 #include "serving/task_threads.h"
 #include "serving/web_assets.h"
 #include "text/json_text.h"
@@ -41,6 +41,7 @@ constexpr PostRoute kPostRoutes[] = {
     {"/apply-template", ApiStyle::kOpenAi, nullptr, apply_chat_template},
 };
 
+ApiError server_stopping() { return {503, "the server is stopping", "", "server_stopping"}; }
 ApiError too_many_to_read() { return {429, "too many requests wait to be read", "", "queue_full"}; }
 
 std::string hexadecimal(uint64_t value) {
@@ -68,6 +69,17 @@ ApiError error_of(const Status& status, const std::string& field) {
 
 ApiStyle style_of(const std::string& path) {
   return path.starts_with("/v1/messages") ? ApiStyle::kAnthropic : ApiStyle::kOpenAi;
+}
+
+Json load_json(const EngineLoad& load) {
+  return {{"running", load.running},
+          {"waiting", load.waiting},
+          {"kv_cache_usage", load.cache_used},
+          {"prefix_cache_blocks", load.cached_blocks},
+          {"cached_tokens_total", load.stats.cached_tokens},
+          {"prefill_rows_total", load.stats.prefill_rows},
+          {"decode_rows_total", load.stats.decode_rows},
+          {"steps_total", load.stats.steps}};
 }
 
 const WebAsset* find_asset(const std::string& path) {
@@ -102,14 +114,13 @@ int64_t seconds_since_1970() {
 
 // Destroyed from the end: whoever computes or reads goes before the network that they answer to.
 struct Server::Parts {
-  Parts(Engine& e, Setup s) : engine(e), setup(std::move(s)) {}
+  explicit Parts(Setup s) : setup(std::move(s)) {}
 
-  Engine& engine;
   Setup setup;
   ApiKeys keys;
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<HttpServer> http;
-  std::unique_ptr<EngineThread> runner;
+  std::unique_ptr<ModelHost> model_host;
   std::unique_ptr<TaskThreads> readers;
   uint64_t id_base = random_number();
   uint64_t requests = 0;  // the network's thread's
@@ -129,13 +140,29 @@ struct Server::Parts {
                 std::shared_ptr<HttpReply> reply);
   void answer(const PostRoute& route, const Call& call, HttpRequest request,
               std::shared_ptr<HttpReply> reply);
-  using UseBody = std::function<Status(const ApiContext&, const Json&, std::string& field)>;
-  ApiError read_body(const Call& call, const std::string& body, const UseBody& use) const;
-  bool check_model(const Json& body, ApiError& error) const;
-  Json model_json() const;
+  // What is to be made of a request's body: `use` makes it on a reading thread once the model is
+  // there; `done` hears of it on any thread. Where the error has a message nothing was made, and
+  // there is no lease.
+  struct BodyWork {
+    using Use = std::function<Status(const ApiContext&, const Json&, std::string& field)>;
+    using Done = std::function<void(size_t model, const ApiError&, const ModelHost::Lease&)>;
+    Call call;
+    Use use;
+    Done done;
+    Json json;
+    size_t model = 0;
+  };
+  void read_body(const std::shared_ptr<BodyWork>& work, const std::string& body);
+  ApiError parse_body(BodyWork& work, const std::string& body) const;
+  void on_model(const std::shared_ptr<BodyWork>& work, const Result<ModelHost::Lease>& lease);
+  void use_body(const BodyWork& work, const ModelHost::Lease& lease) const;
+  bool find_model(const Json& body, size_t& model, ApiError& error) const;
+  std::vector<ModelStatus> statuses() const;
+  Json model_json(size_t index, const std::string& name) const;
   Json models_json() const;
   Json loads_json() const;
-  void log(const std::string& id, const std::string& path, const GenerationReport& report);
+  void log(const std::string& id, const std::string& path, size_t model,
+           const GenerationReport& report);
 };
 
 void Server::Parts::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
@@ -197,11 +224,13 @@ void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
     found.body = json_line(models_json());
   } else if (path == "/metrics") {
     found.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    found.body = metrics->text(runner->load(), http->connections());
+    found.body = metrics->text(statuses(), http->connections());
   } else if (path == "/v1/loads") {
     found.body = json_line(loads_json());
-  } else if (path.starts_with(models + "/") && path.substr(models.size() + 1) == setup.model) {
-    found.body = json_line(model_json());
+  } else if (const auto model = path.starts_with(models + "/")
+                                    ? model_host->find(path.substr(models.size() + 1))
+                                    : std::nullopt) {
+    found.body = json_line(model_json(*model, path.substr(models.size() + 1)));
   } else {
     return reply.send(error_answer(
         style_of(path), {404, "there is no '" + short_text(path) + "'", "", "not_found"}));
@@ -216,119 +245,204 @@ void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
 
 void Server::Parts::generate(const PostRoute& route, const Call& call, HttpRequest request,
                              std::shared_ptr<HttpReply> reply) {
+  const auto model = std::make_shared<size_t>(0);
   const auto generation = std::make_shared<Generation>(
-      *runner, route.style, std::vector<HttpHeader>{{"X-Request-Id", call.id}}, std::move(reply),
-      call.came, [this, id = call.id, path = request.path](const GenerationReport& report) {
-        metrics->count(report);
-        log(id, path, report);
+      route.style, std::vector<HttpHeader>{{"X-Request-Id", call.id}}, std::move(reply), call.came,
+      [this, model, id = call.id, path = request.path](const GenerationReport& report) {
+        metrics->count(*model, report);
+        log(id, path, *model, report);
       });
-  const bool taken = readers->run([this, &route, call, body = std::move(request.body), generation] {
-    auto made = std::make_shared<ApiRequest>();
-    const auto use = [&](const ApiContext& context, const Json& json, std::string& field) {
-      TRY_ASSIGN(*made, route.read(context, json, field));
-      return ok_status();
-    };
-    const ApiError error = read_body(call, body, use);
-    http->post([generation, made, error] {
-      if (error.message.empty()) return generation->start(std::move(*made));
-      generation->fail(error);
+  const auto made = std::make_shared<ApiRequest>();
+  const auto use = [&route, made](const ApiContext& context, const Json& json, std::string& field) {
+    TRY_ASSIGN(*made, route.read(context, json, field));
+    return ok_status();
+  };
+  const auto done = [this, made, model, generation](size_t index, const ApiError& error,
+                                                    const ModelHost::Lease& lease) {
+    http->post([made, model, generation, index, error, lease] {
+      *model = index;
+      if (!error.message.empty()) return generation->fail(error);
+      generation->start(std::move(*made),
+                        std::shared_ptr<EngineThread>(lease, lease->runner.get()));
     });
-  });
+  };
+  auto work = std::make_shared<BodyWork>(BodyWork{call, use, done, {}, 0});
+  const bool taken =
+      readers->run([this, work, body = std::move(request.body)] { read_body(work, body); });
   if (!taken) generation->fail(too_many_to_read());
 }
 
 void Server::Parts::answer(const PostRoute& route, const Call& call, HttpRequest request,
                            std::shared_ptr<HttpReply> reply) {
-  const bool taken = readers->run([this, &route, call, body = std::move(request.body), reply] {
+  const auto found = std::make_shared<Json>();
+  const auto use = [&route, found](const ApiContext& context, const Json& json,
+                                   std::string& field) {
+    TRY_ASSIGN(*found, route.answer(context, json, field));
+    return ok_status();
+  };
+  const auto done = [this, &route, found, reply](size_t, const ApiError& error,
+                                                 const ModelHost::Lease&) {
     HttpAnswer answer;
-    const auto use = [&](const ApiContext& context, const Json& json, std::string& field) {
-      TRY_ASSIGN(const Json found, route.answer(context, json, field));
-      answer.body = json_line(found);
-      return ok_status();
-    };
-    const ApiError error = read_body(call, body, use);
-    if (!error.message.empty()) answer = error_answer(route.style, error);
+    if (error.message.empty()) {
+      answer.body = json_line(*found);
+    } else {
+      answer = error_answer(route.style, error);
+    }
     http->post([reply, answer] { reply->send(answer); });
-  });
+  };
+  auto work = std::make_shared<BodyWork>(BodyWork{call, use, done, {}, 0});
+  const bool taken =
+      readers->run([this, work, body = std::move(request.body)] { read_body(work, body); });
   if (!taken) reply->send(error_answer(route.style, too_many_to_read()));
 }
 
-// On a reading thread: hands the body to `use`. The error; none where its message is empty.
-ApiError Server::Parts::read_body(const Call& call, const std::string& body,
-                                  const UseBody& use) const {
+// On a reading thread, which does not wait for a model to be loaded.
+void Server::Parts::read_body(const std::shared_ptr<BodyWork>& work, const std::string& body) {
+  const ApiError error = parse_body(*work, body);
+  if (!error.message.empty()) return work->done(work->model, error, nullptr);
+  const auto lease = model_host->take(
+      work->model, [this, work](const Result<ModelHost::Lease>& ready) { on_model(work, ready); });
+  if (!lease.has_value()) return;
+  if (lease->ok()) return use_body(*work, **lease);
+  const bool full = lease->status().code() == StatusCode::kExhausted;
+  work->done(work->model,
+             full ? ApiError{429, lease->status().message(), "", "queue_full"} : server_stopping(),
+             nullptr);
+}
+
+// The error; none where its message is empty.
+ApiError Server::Parts::parse_body(BodyWork& work, const std::string& body) const {
   ApiError error;
   try {
-    const auto json = parse_json_object(body, "the body");
+    auto json = parse_json_object(body, "the body");
     if (!json.ok()) return error_of(json.status(), "");
-    if (!check_model(*json, error)) return error;
+    work.json = std::move(*json);
+    find_model(work.json, work.model, error);
+  } catch (const std::bad_alloc&) {
+    error = {503, "out of memory", "", "out_of_memory"};
+  }
+  return error;
+}
+
+// On the host's thread: the model that was waited for is there or cannot be.
+void Server::Parts::on_model(const std::shared_ptr<BodyWork>& work,
+                             const Result<ModelHost::Lease>& lease) {
+  ApiError error;
+  if (lease.ok()) {
+    const bool taken = readers->run([this, work, held = *lease] { use_body(*work, held); });
+    if (taken) return;
+    error = too_many_to_read();
+  } else if (lease.status().code() == StatusCode::kCancelled) {
+    error = server_stopping();
+  } else {  // what went wrong may name files
+    error = {500,
+             "model '" + model_host->model(work->model).name +
+                 "' could not be loaded; the server's log says why",
+             "model", "model_not_loaded"};
+  }
+  work->done(work->model, error, nullptr);
+}
+
+// On a reading thread.
+void Server::Parts::use_body(const BodyWork& work, const ModelHost::Lease& lease) const {
+  ApiError error;
+  try {
     std::string field;
-    ApiContext context{
-        engine, setup.sampling, setup.model, call.id, seconds_since_1970(), call.client, {}};
+    ApiContext context{*lease->engine,
+                       setup.sampling,
+                       model_host->model(work.model).name,
+                       work.call.id,
+                       seconds_since_1970(),
+                       work.call.client,
+                       {}};
     if (setup.options.request_seconds > 0) {
-      context.deadline = call.came + std::chrono::seconds(setup.options.request_seconds);
+      context.deadline = work.call.came + std::chrono::seconds(setup.options.request_seconds);
     }
-    const Status status = use(context, *json, field);
+    const Status status = work.use(context, work.json, field);
     if (!status.ok()) error = error_of(status, field);
   } catch (const std::bad_alloc&) {
     error = {503, "out of memory", "", "out_of_memory"};
   } catch (const std::exception& unexpected) {
     error = {500, unexpected.what(), "", "internal_error"};
   }
-  return error;
+  work.done(work.model, error, error.message.empty() ? lease : nullptr);
 }
 
-bool Server::Parts::check_model(const Json& body, ApiError& error) const {
+// The model that the body names; the first where it names none.
+bool Server::Parts::find_model(const Json& body, size_t& model, ApiError& error) const {
   const auto found = body.find("model");
-  if (found == body.end() || found->is_null()) return true;  // there is only one
+  if (found == body.end() || found->is_null()) return true;
   if (!found->is_string()) {
     error = {400, "'model' must be a text", "model", ""};
     return false;
   }
   const auto& name = found->get_ref<const std::string&>();
-  const auto& alias = setup.options.alias;
-  if (name == setup.model || name == setup.path ||
-      std::find(alias.begin(), alias.end(), name) != alias.end()) {
+  if (const auto index = model_host->find(name)) {
+    model = *index;
     return true;
   }
-  error = {404, "there is no model '" + short_text(name) + "' here; there is '" + setup.model + "'",
-           "model", "model_not_found"};
+  std::string names;
+  for (size_t i = 0; i < model_host->count(); ++i) {
+    names += (i == 0 ? "'" : ", '") + model_host->model(i).name + "'";
+  }
+  error = {404, "there is no model '" + short_text(name) + "' here; there is " + names, "model",
+           "model_not_found"};
   return false;
 }
 
-Json Server::Parts::model_json() const {
-  return {{"id", setup.model},
-          {"object", "model"},
-          {"created", started},
-          {"owned_by", "kvikk"},
-          {"max_model_len", engine.context()}};
+std::vector<ModelStatus> Server::Parts::statuses() const {
+  std::vector<ModelStatus> all;
+  for (size_t i = 0; i < model_host->count(); ++i) all.push_back(model_host->status(i));
+  return all;
+}
+
+Json Server::Parts::model_json(size_t index, const std::string& name) const {
+  const ModelStatus status = model_host->status(index);
+  Json json = {{"id", name},
+               {"object", "model"},
+               {"created", started},
+               {"owned_by", "kvikk"},
+               {"loaded", status.loaded}};
+  if (status.context > 0) json["max_model_len"] = status.context;
+  return json;
 }
 
 Json Server::Parts::models_json() const {
-  Json list = Json::array({model_json()});
-  for (const std::string& alias : setup.options.alias) {
-    list.push_back(model_json());
-    list.back()["id"] = alias;
+  Json list = Json::array();
+  for (size_t i = 0; i < model_host->count(); ++i) {
+    const ServedModel& model = model_host->model(i);
+    list.push_back(model_json(i, model.name));
+    for (const std::string& name : model.names) list.push_back(model_json(i, name));
   }
   return {{"object", "list"}, {"data", std::move(list)}};
 }
 
 Json Server::Parts::loads_json() const {
-  const EngineLoad load = runner->load();
-  return {{"running", load.running},
-          {"waiting", load.waiting},
-          {"queue_max", runner->queue_max()},
-          {"parallel", engine.options().parallel},
-          {"kv_cache_usage", load.cache_used},
-          {"kv", engine.options().kv},
-          {"prefix_cache_blocks", load.cached_blocks},
-          {"cached_tokens_total", load.stats.cached_tokens},
-          {"prefill_rows_total", load.stats.prefill_rows},
-          {"decode_rows_total", load.stats.decode_rows},
-          {"steps_total", load.stats.steps},
-          {"connections", http->connections()}};
+  Json models = Json::array();
+  EngineLoad total;
+  for (size_t i = 0; i < model_host->count(); ++i) {
+    const ModelStatus status = model_host->status(i);
+    total.running += status.load.running;
+    total.waiting += status.load.waiting;
+    total.cache_used = std::max(total.cache_used, status.load.cache_used);
+    total.cached_blocks += status.load.cached_blocks;
+    add_counts(total, status.load);
+    models.push_back({{"model", model_host->model(i).name},
+                      {"loaded", status.loaded},
+                      {"memory_bytes", status.memory_bytes},
+                      {"kv", status.kv}});
+    models.back().update(load_json(status.load));
+  }
+  Json json = {{"queue_max", setup.options.queue},
+               {"parallel", model_host->status(0).parallel},
+               {"kv", model_host->status(0).kv},
+               {"connections", http->connections()}};
+  json.update(load_json(total));
+  json["models"] = std::move(models);
+  return json;
 }
 
-void Server::Parts::log(const std::string& id, const std::string& path,
+void Server::Parts::log(const std::string& id, const std::string& path, size_t model,
                         const GenerationReport& report) {
   if (!setup.log || (!setup.options.log_requests && report.status != 500)) return;
   size_t prompt = 0;
@@ -342,6 +456,7 @@ void Server::Parts::log(const std::string& id, const std::string& path,
   Json line = {{"time", seconds_since_1970()},
                {"request", id},
                {"path", path},
+               {"model", model_host->model(model).name},
                {"status", report.status},
                {"prompt_tokens", prompt},
                {"cached_tokens", cached},
@@ -356,33 +471,36 @@ Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Server::~Server() {
   Parts& parts = *parts_;
+  if (parts.model_host != nullptr)
+    parts.model_host->stop();  // then nobody but them hands the readers work
   parts.readers.reset();
-  if (parts.runner != nullptr) parts.runner->cancel_all();
+  if (parts.model_host != nullptr) parts.model_host->cancel_all();
   if (parts.http != nullptr) parts.http->stop();
 }
 
-Result<std::unique_ptr<Server>> Server::start(Engine& engine, Setup setup) {
-  std::unique_ptr<Server> server(new Server(std::make_unique<Parts>(engine, std::move(setup))));
+Result<std::unique_ptr<Server>> Server::start(Setup setup) {
+  std::unique_ptr<Server> server(new Server(std::make_unique<Parts>(std::move(setup))));
   Parts& parts = *server->parts_;
   const ServerOptions& options = parts.setup.options;
   if (!options.api_key_file.empty()) {
     TRY_ASSIGN(parts.keys, ApiKeys::parse(parts.setup.api_keys, options.api_key_file));
   }
-  // Made here, on one thread; then any may use them.
-  TRY(engine.tokenizer().status());
-  static_cast<void>(engine.chat_template().ok());  // a base model has none
+  ModelHost::Options host;
+  host.memory_bytes_max = parts.setup.memory_bytes_max;
+  host.idle_max = std::chrono::seconds(options.keep_alive);
+  host.queue_max = static_cast<size_t>(options.queue);
+  host.note = parts.setup.note;
+  host.deliver = [&parts](std::function<void()> task) { parts.http->post(std::move(task)); };
+  TRY_ASSIGN(parts.model_host, ModelHost::start(parts.setup.models, std::move(host)));
 
   HttpServerOptions http;
   http.host = options.host;
   http.port = options.port;
   http.body_bytes_max = static_cast<size_t>(options.body_mib) << 20;
   TRY_ASSIGN(parts.http, HttpServer::listen(http));
-  parts.metrics = std::make_unique<Metrics>(parts.setup.model, engine.pool().capacity(0));
-  parts.runner =
-      std::make_unique<EngineThread>(engine, static_cast<size_t>(options.queue),
-                                     [http_server = parts.http.get()](std::function<void()> task) {
-                                       http_server->post(std::move(task));
-                                     });
+  std::vector<std::string> names;
+  for (const ServedModel& model : parts.setup.models) names.push_back(model.name);
+  parts.metrics = std::make_unique<Metrics>(names);
   parts.readers = std::make_unique<TaskThreads>(kReadingThreads, kReadingTasksMax);
   parts.http->start([&parts](HttpRequest request, std::shared_ptr<HttpReply> reply) {
     parts.handle(std::move(request), std::move(reply));

@@ -1,8 +1,9 @@
 #pragma once
-// `kvikk serve`: routes requests to the APIs, and their work to one engine.
+// `kvikk serve`: routes requests to the APIs, and their work to the engine of the model they name.
 //
 // Three kinds of threads: the network's, which never waits; a few that read requests (JSON,
-// template, tokens); the engine's. docs/server.md says what clients see.
+// template, tokens); one for each engine, and one that loads them (model_host.h). docs/server.md
+// says what clients see.
 
 #include <cstdint>
 #include <functional>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/engine.h"
+#include "serving/model_host.h"
 
 namespace kvikk {
 
@@ -22,6 +23,8 @@ struct ServerOptions {
   std::string api_key_file;
   std::vector<std::string> alias;
   std::vector<std::string> allow_host;
+  int32_t memory_mib = 0;
+  int32_t keep_alive = 0;
   int32_t queue = 256;
   int32_t body_mib = 8;
   int32_t request_seconds = 0;
@@ -33,9 +36,12 @@ struct ServerOptions {
     v(host, "host", 1, 255, "address to listen on; 0.0.0.0 = all of this machine");
     v(port, "port", 0, 65535, "port to listen on; 0 = any free one");
     v(api_key_file, "api_key_file", 0, 4096, "file of keys, one 'KEY' or 'NAME KEY' a line");
-    v(alias, "alias", 1, 255, "a further name that requests may call the model by");
+    v(alias, "alias", 1, 255, "a further name that requests may call the first model by");
     v(allow_host, "allow_host", 1, 255, "a name that browsers may call this machine by");
-    v(queue, "queue", 0, 100000, "requests that may wait; more are told to come back");
+    v(memory_mib, "memory_mib", 0, 1 << 24,
+      "MiB for the weights and caches of all models; 0 = automatic");
+    v(keep_alive, "keep_alive", 0, 1 << 24, "seconds until an unused model is unloaded; 0 = never");
+    v(queue, "queue", 0, 100000, "requests of a model that may wait; more are told to come back");
     v(body_mib, "body_mib", 1, 1024, "MiB that a request may have");
     v(request_seconds, "request_seconds", 0, 86400, "a request ends after so long; 0 = never");
     v(drain_seconds, "drain_seconds", 0, 86400, "for answers to end after Ctrl-C");
@@ -47,16 +53,17 @@ class Server {
  public:
   struct Setup {
     ServerOptions options;
-    SamplingOptions sampling;  // where requests do not say
-    std::string model;         // its name
-    std::string path;          // requests may say this instead; nobody is told
-    std::string api_keys;      // what is in the file of that option
-    std::function<void(std::string_view line)> log;  // from the network's thread
+    SamplingOptions sampling;         // where requests do not say
+    std::vector<ServedModel> models;  // the first is loaded now, and meant where none is named
+    size_t memory_bytes_max = 0;      // of all their weights and caches; 0: no limit
+    std::string api_keys;             // what is in the file of that option
+    std::function<void(std::string_view line)> log;     // from the network's thread
+    std::function<void(const std::string& text)> note;  // for people; from any thread
   };
 
-  // Listens and answers. `engine` must outlive it and is used by it alone. Errors: kIo (the port),
-  // kInvalidArgument, those of the tokenizer.
-  static Result<std::unique_ptr<Server>> start(Engine& engine, Setup setup);
+  // Loads the first model, listens and answers. Errors: those of loading; kIo (the port),
+  // kInvalidArgument.
+  static Result<std::unique_ptr<Server>> start(Setup setup);
   // Stops at once.
   ~Server();
 
