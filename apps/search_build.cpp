@@ -6,6 +6,7 @@
 
 #include "progress.h"
 #include "search/fit.h"
+#include "search/vector_lists.h"
 #include "search_source.h"
 #include "text/json_text.h"
 #include "text/numbers.h"
@@ -25,6 +26,7 @@ struct BuildOptions {
   int32_t bits = 4;
   std::string metric = "ip";
   bool fit = false;
+  int32_t lists = 0;
   std::string keep = "none";
   bool json = false;
 
@@ -34,6 +36,8 @@ struct BuildOptions {
     v(bits, "bits", 1, 8, "bits a dimension: 1, 2, 3, 4 or 8");
     v(metric, "metric", 1, 8, "ip (inner product), cos (cosine) or l2 (squared distance)");
     v(fit, "fit", false, true, "fit the codes to a sample: better at the same size");
+    v(lists, "lists", 0, static_cast<int>(kIndexListsMax),
+      "share the vectors out over N lists; a query looks into some; 0 = off");
     v(keep, "keep", 1, 8, "also keep the vectors, for --rerank: none, int8 or f16");
     v(json, "json", false, true, "print figures as JSON");
   }
@@ -78,14 +82,17 @@ Result<IndexOptions> index_options(const BuildOptions& options) {
   return out;
 }
 
-Status fit(VectorIndex& index, const VectorSource& source) {
+// Lists and codes that fit a uniform sample of what will be added.
+Status prepare(VectorIndex& index, const VectorSource& source, size_t lists, bool fit) {
   const size_t d = source.dimensions();
+  const size_t wanted = lists > 0 ? list_sample_rows(lists, d) : kFitVectorsMax;
   std::vector<float> sample;
-  for (const size_t row : sample_rows(source.rows(), kFitVectorsMax)) {
+  for (const size_t row : sample_rows(source.rows(), wanted)) {
     sample.resize(sample.size() + d);
     TRY(source.read(row, 1, sample.data() + sample.size() - d));
   }
-  return index.fit(sample);
+  if (lists > 0) TRY(index.make_lists(sample, lists));
+  return fit ? index.fit(sample) : ok_status();
 }
 
 Status add_all(Shell& shell, VectorIndex& index, const VectorSource& source) {
@@ -134,6 +141,7 @@ Status report(Shell& shell, const VectorIndex& index, const std::string& path, S
                                       {"vectors", info.vectors},
                                       {"dimensions", info.options.dimensions},
                                       {"fitted", info.fitted},
+                                      {"lists", info.lists},
                                       {"code_bytes_per_vector", info.code_bytes},
                                       {"bytes_per_vector", info.bytes_per_vector},
                                       {"kept_bytes_per_vector", info.kept_bytes},
@@ -158,7 +166,7 @@ Status verb_search_build(Shell& shell, Arguments arguments) {
        "Makes an index of vectors: a few bits a dimension, searched as they are.",
        {"kvikk search build --vectors base.npy --out base.kvx",
         "kvikk search build --vectors base.npy --out base.kvx --bits 2 --fit --keep f16 "
-        "--metric cos"}});
+        "--lists 256"}});
   command.add(source_options);
   command.add(options);
   command.add(runtime);
@@ -175,7 +183,8 @@ Status verb_search_build(Shell& shell, Arguments arguments) {
   made.attributes = source.attribute_count();
   TRY_ASSIGN(const std::unique_ptr<VectorIndex> index,
              VectorIndex::create(made, runtime.runtime()));
-  if (options.fit) TRY(fit(*index, source));
+  const auto lists = static_cast<size_t>(options.lists);
+  if (options.fit || lists > 0) TRY(prepare(*index, source, lists, options.fit));
   TRY(add_all(shell, *index, source));
   const Seconds seconds = watch.read();
   TRY(index->save(options.out));

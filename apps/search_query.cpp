@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "search/fit.h"
 #include "search/vector_file.h"
 #include "search_options.h"
 #include "text/json_text.h"
@@ -21,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 // Queries of one call: so many are computed before Ctrl-C is looked at.
 constexpr size_t kQueriesAtATime = 256;
+constexpr size_t kListQueriesAtATime = 1024;  // with lists: the more, the more meet in a list
+constexpr size_t kRecallQueriesMax = 256;     // that --recall is tried with
 
 struct FindOptions {
   std::string index;
@@ -29,6 +32,8 @@ struct FindOptions {
   int32_t rerank = 0;
   bool staged = false;
   int32_t candidates = 0;
+  int32_t probes = 0;
+  double recall = 0;
 
   template <class V>
   void visit(V&& v) {
@@ -40,6 +45,10 @@ struct FindOptions {
     v(rerank, "rerank", 0, kMost, "score the best N again with the kept vectors; 0 = off");
     v(staged, "staged", false, true, "a first pass over the top two bits of each code");
     v(candidates, "candidates", 0, kMost, "of the first pass; 0 = 64, at least 6 k");
+    v(probes, "probes", 0, static_cast<int>(kIndexListsMax),
+      "lists that a query looks into; 0 = what the index was built with");
+    v(recall, "recall", 0, 1,
+      "so many lists that this part is found, tried with some of the queries");
   }
   SearchOptions search() const {
     SearchOptions out;
@@ -47,6 +56,7 @@ struct FindOptions {
     out.rerank = static_cast<size_t>(rerank);
     out.staged = staged;
     out.candidates = static_cast<size_t>(candidates);
+    out.probes = static_cast<size_t>(probes);
     return out;
   }
 };
@@ -133,6 +143,21 @@ Status write_found(OutputFile& ids, OutputFile* scores, const Neighbors& found, 
   return scores == nullptr ? ok_status() : scores->write(bytes_of(score_rows));
 }
 
+// With --recall: as many probes as it takes, tried with some of the queries.
+Status choose_probes(const FindOptions& options, const VectorIndex& index,
+                     const VectorFile& queries, SearchOptions& search) {
+  if (options.recall == 0) return ok_status();
+  if (options.probes > 0) return invalid_argument("--recall chooses what --probes gives");
+  const size_t d = queries.dimensions();
+  std::vector<float> sample;
+  for (const size_t row : sample_rows(queries.rows(), kRecallQueriesMax)) {
+    sample.resize(sample.size() + d);
+    TRY(queries.read(row, 1, sample.data() + sample.size() - d));
+  }
+  TRY_ASSIGN(search.probes, index.probes_for(sample, options.recall, search));
+  return ok_status();
+}
+
 // Searches for all queries, a few at a time; `take` gets what was found. Returns the seconds that
 // searching took.
 Result<double> search_all(Shell& shell, const VectorIndex& index, const VectorFile& queries,
@@ -140,10 +165,11 @@ Result<double> search_all(Shell& shell, const VectorIndex& index, const VectorFi
                           const std::function<Status(const Neighbors&)>& take) {
   double seconds = 0;
   const size_t d = queries.dimensions();
-  std::vector<float> batch(std::min(queries.rows(), kQueriesAtATime) * d);
-  for (size_t first = 0; first < queries.rows(); first += kQueriesAtATime) {
+  const size_t most = index.info().lists > 0 ? kListQueriesAtATime : kQueriesAtATime;
+  std::vector<float> batch(std::min(queries.rows(), most) * d);
+  for (size_t first = 0; first < queries.rows(); first += most) {
     TRY(shell.go_on());
-    const size_t count = std::min(kQueriesAtATime, queries.rows() - first);
+    const size_t count = std::min(most, queries.rows() - first);
     TRY(queries.read(first, count, batch.data()));
     const auto start = Clock::now();
     const auto found = index.search({batch.data(), count * d}, options);
@@ -161,6 +187,11 @@ const char* metric_name(Metric metric) {
 const char* kept_name(KeptVectors kept) {
   if (kept == KeptVectors::kHalf) return "f16";
   return kept == KeptVectors::kInt8 ? "int8" : "none";
+}
+
+// 0 for an index without lists.
+size_t probes_of(const SearchOptions& search, const IndexInfo& info) {
+  return std::min(search.probes > 0 ? search.probes : info.probes, info.lists);
 }
 
 struct Taken {
@@ -217,6 +248,7 @@ Status verb_search_query(Shell& shell, Arguments arguments) {
     TRY_ASSIGN(filter.ids, read_integers(output.only, rows, 1));
     search.filter = &filter;
   }
+  TRY(choose_probes(options, *index, queries, search));
   if (output.out.empty()) {
     return search_all(shell, *index, queries, search,
                       [&](const Neighbors& found) { return print_found(shell, found); })
@@ -242,6 +274,7 @@ Status verb_search_query(Shell& shell, Arguments arguments) {
   const double rate = seconds > 0 ? static_cast<double>(queries.rows()) / seconds : 0;
   return shell.print(json_line(Json{{"queries", queries.rows()},
                                     {"k", search.k},
+                                    {"probes", probes_of(search, index->info())},
                                     {"search_seconds", seconds},
                                     {"queries_per_second", rate},
                                     {"bytes_per_vector", index->info().bytes_per_vector},
@@ -268,6 +301,8 @@ Status verb_search_info(Shell& shell, Arguments arguments) {
                {"bits", info.options.bits},
                {"metric", metric_name(info.options.metric)},
                {"transform", info.fitted ? "fitted" : "oblivious"},
+               {"lists", info.lists},
+               {"probes", info.probes},
                {"groups", Json::array()},
                {"attributes", info.options.attributes},
                {"keep", kept_name(info.options.kept)},
@@ -310,7 +345,8 @@ Status verb_search_bench(Shell& shell, Arguments arguments) {
   const size_t d = file.dimensions();
   std::vector<float> queries(file.rows() * d);
   TRY(file.read(0, file.rows(), queries.data()));
-  const SearchOptions search = options.search();
+  SearchOptions search = options.search();
+  TRY(choose_probes(options, *index, file, search));
   TRY_ASSIGN(const Taken together,
              fastest(shell, bench.repeat, [&] { return index->search(queries, search).status(); }));
   TRY_ASSIGN(const Taken alone, fastest(shell, bench.repeat, [&]() -> Status {
@@ -326,6 +362,7 @@ Status verb_search_bench(Shell& shell, Arguments arguments) {
         json_line(Json{{"vectors", info.vectors},
                        {"queries", file.rows()},
                        {"cpu_level", info.cpu_level},
+                       {"probes", probes_of(search, info)},
                        {"batch_queries_per_second", count / together.seconds},
                        {"batch_processor_seconds", together.processor_seconds},
                        {"single_queries_per_second", count / alone.seconds},

@@ -43,6 +43,8 @@ inline constexpr size_t kNeighborsMax = size_t{1} << 20;     // k of a search
 inline constexpr size_t kRangeResultsMax = size_t{1} << 24;  // of one query
 inline constexpr size_t kFitDimensionsMax = 2048;            // its time grows with the cube
 inline constexpr size_t kFitVectorsMin = 256;                // of a sample
+inline constexpr size_t kIndexListsMax = size_t{1} << 16;
+inline constexpr size_t kListVectorsMin = 4;  // of a sample, for each list
 
 struct IndexOptions {
   size_t dimensions = 0;
@@ -78,6 +80,9 @@ struct SearchOptions {
   bool staged = false;
   size_t candidates = 0;
   const IndexFilter* filter = nullptr;
+  // Of an index with lists: how many of them each query looks into; 0: the index's own number. As
+  // long as it has found fewer than k it looks into more.
+  size_t probes = 0;
 };
 
 struct Neighbor {
@@ -90,6 +95,8 @@ using Neighbors = std::vector<std::vector<Neighbor>>;
 struct IndexInfo {
   IndexOptions options;
   bool fitted = false;
+  size_t lists = 0;             // 0: a search scans everything
+  size_t probes = 0;            // of a search that does not say
   uint64_t vectors = 0;         // that can be found
   uint64_t removed = 0;         // whose room is not yet given back
   double code_bytes = 0;        // of a vector: codes, scale and, for kL2, its length
@@ -113,6 +120,14 @@ class VectorIndex {
   // Fits the codes to a uniform sample [n, dimensions] of what will be added: mean, principal axes,
   // more bits where the variance is. Only while the index is empty.
   virtual Status fit(std::span<const float> sample) = 0;
+  // Shares the vectors out over lists, by k-means over a uniform sample [n, dimensions], n at least
+  // kListVectorsMin for each list. A search then looks into some of them only. While the index is
+  // empty, and before fit(); or of one that keeps its vectors, which are then coded again.
+  virtual Status make_lists(std::span<const float> sample, size_t lists) = 0;
+  // How many lists queries like these [n, dimensions] must look into to find this part (0 to 1) of
+  // what a search of all lists finds. Up to 256 of them are tried.
+  virtual Result<size_t> probes_for(std::span<const float> queries, double recall,
+                                    const SearchOptions& options = {}) const = 0;
   // Fits anew, to a uniform sample of the vectors that are kept, and codes all of them again.
   // Errors: kUnsupported when the index keeps none.
   virtual Status refit() = 0;

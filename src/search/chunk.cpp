@@ -15,6 +15,9 @@ namespace {
 
 constexpr size_t kAlign = 64;
 constexpr size_t kKeptHashBytes = 4;
+// Chunks of so many bytes lie on the heap: a mapping of its own for each is more than the system
+// allows when there are many lists.
+constexpr size_t kSmallBytes = size_t{1} << 20;
 
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 size_t blocks_of(size_t rows) { return (rows + kSearchBlock - 1) / kSearchBlock; }
@@ -73,7 +76,7 @@ Result<std::shared_ptr<Chunk>> Chunk::allocate(const ChunkShape& shape, size_t r
   rows_max = blocks_of(rows_max) * kSearchBlock;
   std::shared_ptr<Chunk> chunk(new Chunk(shape, rows_max));
   const size_t bytes = shape.core_bytes(rows_max / kSearchBlock);
-  if (rows_max == kSearchBlock) {  // too small for memory in huge pages
+  if (bytes + rows_max * shape.kept_bytes() <= kSmallBytes) {
     chunk->small_.resize(bytes + kAlign + rows_max * shape.kept_bytes());
     auto at = reinterpret_cast<uintptr_t>(chunk->small_.data());
     uint8_t* const core = chunk->small_.data() + (kAlign - at % kAlign) % kAlign;

@@ -16,11 +16,13 @@
 #include "base/mapped_file.h"
 #include "base/status.h"
 #include "search/vector_coder.h"
+#include "search/vector_lists.h"
 
 namespace kvikk {
 
 inline constexpr size_t kChunkRowsMax = 4096;
 inline constexpr uint64_t kAlive = UINT64_MAX;  // version of death
+inline constexpr uint32_t kNoChunk = UINT32_MAX;
 
 // What a chunk holds for each row, and how many bytes that is.
 struct ChunkShape {
@@ -89,7 +91,7 @@ class Chunk {
   ChunkShape shape_;
   size_t rows_max_;
   Buffer memory_, kept_memory_;
-  std::vector<uint8_t> small_;  // instead of them for a tail
+  std::vector<uint8_t> small_;  // instead of them where they would be small
   std::shared_ptr<const MappedFile> file_;
   uint64_t hash_ = 0;
   std::string where_;
@@ -116,6 +118,8 @@ struct ChunkView {
   size_t rows = 0;              // of the chunk: whole blocks unless no tail can follow
   std::shared_ptr<Chunk> tail;  // one block, or null
   size_t tail_rows = 0;
+  uint32_t list = 0;
+  uint32_t older = kNoChunk;  // another chunk of the list
   size_t all_rows() const { return rows + tail_rows; }
   const Chunk& holder(size_t row) const { return row < rows ? *chunk : *tail; }
   Chunk& holder(size_t row) { return row < rows ? *chunk : *tail; }
@@ -125,7 +129,24 @@ struct ChunkView {
 // What a search works on; never changes.
 struct IndexTable {
   std::shared_ptr<const VectorCoder> coder;
+  std::shared_ptr<const VectorLists> lists;  // null: one list, which has no centroid
   std::vector<ChunkView> chunks;
+  std::vector<uint32_t> newest;  // [lists]: the last chunk of each, or kNoChunk
+
+  IndexTable() = default;
+  IndexTable(std::shared_ptr<const VectorCoder> with, std::shared_ptr<const VectorLists> over)
+      : coder(std::move(with)), lists(std::move(over)) {
+    newest.assign(lists == nullptr ? 1 : lists->count(), kNoChunk);
+  }
+  void push(ChunkView view) {
+    view.older = newest[view.list];
+    newest[view.list] = static_cast<uint32_t>(chunks.size());
+    chunks.push_back(std::move(view));
+  }
+  // What was taken off a vector of the list before it was coded: [dimensions] or null.
+  const float* centre(uint32_t list) const {
+    return lists == nullptr ? nullptr : lists->centroid(list);
+  }
 };
 
 }  // namespace kvikk

@@ -24,7 +24,6 @@ struct Moments {
   std::vector<double> covariance;  // [d, d]
 };
 
-// rows: of unit length already where the metric is kCosine.
 Moments moments_of(const Kernels& kernels, ThreadPool& pool, const std::vector<float>& rows,
                    size_t count, size_t d) {
   Moments out;
@@ -135,20 +134,11 @@ std::vector<size_t> sample_rows(size_t count, size_t wanted) {
   return rows;
 }
 
-Result<VectorCoder> fit_coder(const Kernels& kernels, ThreadPool& pool,
-                              std::span<const float> sample, size_t dimensions, size_t bits,
-                              Metric metric) {
+Result<std::vector<float>> ready_sample(std::span<const float> sample, size_t dimensions,
+                                        size_t wanted, Metric metric) {
   const size_t d = dimensions;
-  if (d > kFitDimensionsMax) {
-    return invalid_argument("codes are fitted to at most " + std::to_string(kFitDimensionsMax) +
-                            " dimensions, these are " + std::to_string(d));
-  }
-  if (sample.size() / d < kFitVectorsMin) {
-    return invalid_argument("a sample to fit to has at least " + std::to_string(kFitVectorsMin) +
-                            " vectors, this one has " + std::to_string(sample.size() / d));
-  }
   std::vector<float> rows;
-  for (const size_t row : sample_rows(sample.size() / d, kFitVectorsMax)) {
+  for (const size_t row : sample_rows(sample.size() / d, wanted)) {
     const float* x = sample.data() + row * d;
     double squares = 0;
     for (size_t i = 0; i < d; ++i) squares += static_cast<double>(x[i]) * x[i];
@@ -158,6 +148,21 @@ Result<VectorCoder> fit_coder(const Kernels& kernels, ThreadPool& pool,
     }
     const double factor = metric == Metric::kCosine && squares > 0 ? 1 / std::sqrt(squares) : 1;
     for (size_t i = 0; i < d; ++i) rows.push_back(static_cast<float>(x[i] * factor));
+  }
+  return rows;
+}
+
+Result<VectorCoder> fit_coder(const Kernels& kernels, ThreadPool& pool,
+                              const std::vector<float>& rows, size_t dimensions, size_t bits,
+                              Metric metric) {
+  const size_t d = dimensions;
+  if (d > kFitDimensionsMax) {
+    return invalid_argument("codes are fitted to at most " + std::to_string(kFitDimensionsMax) +
+                            " dimensions, these are " + std::to_string(d));
+  }
+  if (rows.size() / d < kFitVectorsMin) {
+    return invalid_argument("a sample to fit to has at least " + std::to_string(kFitVectorsMin) +
+                            " vectors, this one has " + std::to_string(rows.size() / d));
   }
   const Moments moments = moments_of(kernels, pool, rows, rows.size() / d, d);
   const SymmetricEigen eigen = symmetric_eigen(moments.covariance, d);

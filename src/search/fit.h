@@ -12,10 +12,15 @@ namespace kvikk {
 // More vectors of a sample than this are thinned out evenly.
 inline constexpr size_t kFitVectorsMax = 16384;
 
-// sample [n, dimensions]. Errors: kInvalidArgument: too few vectors or too many dimensions, a NaN,
-// vectors that are all the same.
+// At most `wanted` vectors of a sample [n, dimensions], ready (vector_coder.h). Errors:
+// kInvalidArgument for a NaN, an infinity or too long a vector.
+Result<std::vector<float>> ready_sample(std::span<const float> sample, size_t dimensions,
+                                        size_t wanted, Metric metric);
+
+// rows [n, dimensions]: ready, or what they differ by from the centroids of their lists. Errors:
+// kInvalidArgument: too few vectors or too many dimensions, vectors that are all the same.
 Result<VectorCoder> fit_coder(const Kernels& kernels, ThreadPool& pool,
-                              std::span<const float> sample, size_t dimensions, size_t bits,
+                              const std::vector<float>& rows, size_t dimensions, size_t bits,
                               Metric metric);
 
 // Which of `count` rows a uniform sample of at most `wanted` takes, ascending.

@@ -72,7 +72,7 @@ Result<Superblock> read_superblock(std::span<const uint8_t> bytes, const std::st
     Superblock block;
     std::memcpy(&block, bytes.data() + i * kSuperblockBytes, sizeof block);
     if (block.magic != kMagic || (verify && block.hash != block.own_hash())) continue;
-    if (block.version != kIndexFileVersion) {
+    if (block.version < 1 || block.version > kIndexFileVersion) {
       other_version = block.version;
     } else if (!best.has_value() || block.generation > best->generation) {
       best = block;
@@ -81,7 +81,7 @@ Result<Superblock> read_superblock(std::span<const uint8_t> bytes, const std::st
   if (best.has_value()) return *best;
   if (other_version != 0) {
     return unsupported(name + ": is an index of version " + std::to_string(other_version) +
-                       "; this program reads version " + std::to_string(kIndexFileVersion));
+                       "; this program reads versions 1 to " + std::to_string(kIndexFileVersion));
   }
   return damaged(name + ": neither of its superblocks is what was written");
 }
@@ -107,6 +107,25 @@ Result<std::shared_ptr<const VectorCoder>> read_coder(Manifest& manifest,
   if (!layout.ok()) return damaged(name + ": " + layout.status().message());
   return std::shared_ptr<const VectorCoder>(std::make_shared<VectorCoder>(
       std::move(transform), std::move(*layout), manifest.options.metric));
+}
+
+Result<std::shared_ptr<const VectorLists>> read_lists(const Manifest& manifest,
+                                                      std::span<const uint8_t> bytes,
+                                                      const std::string& name, bool verify) {
+  if (manifest.lists == 0) return std::shared_ptr<const VectorLists>();
+  const size_t d = manifest.options.dimensions;
+  std::vector<float> centroids(manifest.lists * d);
+  TRY_ASSIGN(const auto found, part(bytes, manifest.centroids_offset,
+                                    centroids.size() * sizeof(float), name, "the centroids"));
+  if (verify && XXH3_64bits(found.data(), found.size()) != manifest.centroids_hash) {
+    return damaged(name + ": the centroids are not what was written: their checksum differs");
+  }
+  std::memcpy(centroids.data(), found.data(), found.size());
+  for (const float c : centroids) {
+    if (!(std::abs(c) <= kVectorLengthMax)) return damaged(name + ": a centroid is too long");
+  }
+  return std::shared_ptr<const VectorLists>(
+      std::make_shared<VectorLists>(std::move(centroids), d, manifest.probes));
 }
 
 // Appends to a file that is open for writing.
@@ -194,6 +213,17 @@ Status write_content(const IndexContent& content, Appender& out, IndexFileState&
     TRY_ASSIGN(state.axes_offset, out.append(axes));
     state.axes_hash = XXH3_64bits(axes.data(), axes.size());
   }
+  const std::shared_ptr<const VectorLists>& lists = content.table.lists;
+  if (lists != nullptr && state.lists != lists) {
+    const auto centroids = bytes_of(lists->centroids());
+    TRY_ASSIGN(state.centroids_offset, out.append(centroids));
+    state.centroids_hash = XXH3_64bits(centroids.data(), centroids.size());
+  }
+  state.lists = lists;
+  manifest.lists = lists == nullptr ? 0 : lists->count();
+  manifest.probes = lists == nullptr ? 0 : lists->probes();
+  manifest.centroids_offset = state.centroids_offset;
+  manifest.centroids_hash = state.centroids_hash;
   state.coder = content.table.coder;
   manifest.axes_offset = state.axes_offset;
   manifest.axes_hash = state.axes_hash;
@@ -207,11 +237,12 @@ Status write_content(const IndexContent& content, Appender& out, IndexFileState&
       TRY_ASSIGN(record, append_chunk(shape, view, out));
     }
     records[view.chunk] = record;
-    manifest.chunks.push_back({record, dead_rows(view)});
+    manifest.chunks.push_back({record, dead_rows(view), view.list});
   }
   state.chunks = std::move(records);
   const std::vector<uint8_t> bytes = write_manifest(manifest);
   Superblock block;
+  block.version = manifest.lists == 0 ? 1 : kIndexFileVersion;
   block.file_id = state.file_id;
   block.generation = ++state.generation;
   TRY_ASSIGN(block.manifest_offset, out.append(bytes));
@@ -229,6 +260,9 @@ Status write_content(const IndexContent& content, Appender& out, IndexFileState&
 uint64_t bytes_in_use(const IndexContent& content) {
   const ChunkShape shape = shape_of(content.options, content.table.coder->layout());
   uint64_t bytes = kDataBegin + content.table.coder->transform().axes.size() * sizeof(float);
+  if (content.table.lists != nullptr) {
+    bytes += content.table.lists->centroids().size() * sizeof(float);
+  }
   for (const ChunkView& view : content.table.chunks) {
     const size_t blocks = (view.all_rows() + kSearchBlock - 1) / kSearchBlock;
     bytes += shape.core_bytes(blocks) + view.all_rows() * shape.kept_bytes();
@@ -305,12 +339,14 @@ Result<IndexContent> parse_index(std::shared_ptr<const MappedFile> file,
   if (verify && XXH3_64bits(manifest_bytes.data(), manifest_bytes.size()) != block.manifest_hash) {
     return damaged(name + ": the manifest is not what was written: its checksum differs");
   }
-  TRY_ASSIGN(Manifest manifest, read_manifest(manifest_bytes, name));
+  TRY_ASSIGN(Manifest manifest, read_manifest(manifest_bytes, name, block.version > 1));
   IndexContent content;
   content.options = manifest.options;
   content.vectors = manifest.vectors;
   content.removed = manifest.removed;
-  TRY_ASSIGN(content.table.coder, read_coder(manifest, bytes, name, verify));
+  TRY_ASSIGN(auto coder, read_coder(manifest, bytes, name, verify));
+  TRY_ASSIGN(auto lists, read_lists(manifest, bytes, name, verify));
+  content.table = IndexTable(std::move(coder), std::move(lists));
   const ChunkShape shape = shape_of(manifest.options, content.table.coder->layout());
   for (size_t c = 0; c < manifest.chunks.size(); ++c) {
     const ManifestChunk& entry = manifest.chunks[c];
@@ -327,8 +363,9 @@ Result<IndexContent> parse_index(std::shared_ptr<const MappedFile> file,
     for (size_t row = 0; row < record.rows && !entry.dead.empty(); ++row) {
       if ((entry.dead[row / 8] >> row % 8 & 1) != 0) view.chunk->bury(row, 0);
     }
+    view.list = entry.list;
     state.chunks[view.chunk] = record;
-    content.table.chunks.push_back(std::move(view));
+    content.table.push(std::move(view));
   }
   state.path = name;
   state.file_id = block.file_id;
@@ -337,6 +374,9 @@ Result<IndexContent> parse_index(std::shared_ptr<const MappedFile> file,
   state.coder = content.table.coder;
   state.axes_offset = manifest.axes_offset;
   state.axes_hash = manifest.axes_hash;
+  state.lists = content.table.lists;
+  state.centroids_offset = manifest.centroids_offset;
+  state.centroids_hash = manifest.centroids_hash;
   return content;
 }
 

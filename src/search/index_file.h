@@ -7,10 +7,10 @@
 //
 //   0      superblock, even generations     magic, version, generation, where the manifest is
 //   4096   superblock, odd generations      and its checksum; checksum of all that
-//   8192   chunks, axes, manifests          each at a multiple of 64
+//   8192   chunks, axes, centroids, manifests          each at a multiple of 64
 //
-// Numbers are little-endian. Manifest and axes are compared with their checksums when the file is
-// opened, a chunk when a search first touches it, a kept vector whenever it is read.
+// Numbers are little-endian. Manifest, axes and centroids are compared with their checksums when
+// the file is opened, a chunk when a search first touches it, a kept vector whenever it is read.
 
 #include <cstdint>
 #include <map>
@@ -22,7 +22,7 @@
 
 namespace kvikk {
 
-inline constexpr uint32_t kIndexFileVersion = 1;
+inline constexpr uint32_t kIndexFileVersion = 2;  // 1 is written when there are no lists, and read
 inline constexpr size_t kIndexChunksMax = size_t{1} << 22;  // of a file
 
 // Where a chunk lies in the file.
@@ -39,6 +39,8 @@ struct IndexFileState {
   std::map<std::shared_ptr<const Chunk>, ChunkRecord> chunks;
   std::shared_ptr<const VectorCoder> coder;  // whose axes are at axes_offset
   uint64_t axes_offset = 0, axes_hash = 0;
+  std::shared_ptr<const VectorLists> lists;  // whose centroids are at centroids_offset
+  uint64_t centroids_offset = 0, centroids_hash = 0;
 };
 
 struct IndexContent {

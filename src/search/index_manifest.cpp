@@ -134,6 +134,17 @@ Status read_transform(Reader& in, Manifest& out) {
   return in.get(out.axes_hash);
 }
 
+Status read_lists(Reader& in, Manifest& out) {
+  TRY(in.get_number("lists", 1, kIndexListsMax, out.lists));
+  TRY(in.get_number("probes", 1, out.lists, out.probes));
+  TRY(in.get(out.centroids_offset));
+  TRY(in.get(out.centroids_hash));
+  for (ManifestChunk& chunk : out.chunks) {
+    TRY(in.get_number("a chunk's list", 0, out.lists - 1, chunk.list));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 std::vector<uint8_t> write_manifest(const Manifest& m) {
@@ -173,10 +184,17 @@ std::vector<uint8_t> write_manifest(const Manifest& m) {
     put(chunk.dead.size());
     out.put_all(chunk.dead);
   }
+  if (m.lists == 0) return out.take();
+  put(m.lists);
+  put(m.probes);
+  put(m.centroids_offset);
+  put(m.centroids_hash);
+  for (const ManifestChunk& chunk : m.chunks) put(chunk.list);
   return out.take();
 }
 
-Result<Manifest> read_manifest(std::span<const uint8_t> bytes, const std::string& name) {
+Result<Manifest> read_manifest(std::span<const uint8_t> bytes, const std::string& name,
+                               bool lists) {
   Reader in(bytes, name);
   Manifest out;
   TRY(read_options(in, out.options));
@@ -207,6 +225,7 @@ Result<Manifest> read_manifest(std::span<const uint8_t> bytes, const std::string
     }
     out.chunks.push_back(std::move(chunk));
   }
+  if (lists) TRY(read_lists(in, out));
   if (!in.at_end()) return in.fail("bytes are left behind the manifest");
   if (removed != out.removed) return in.fail("other rows are dead than it says");
   if (rows != out.vectors + out.removed) return in.fail("the chunks have other rows than it says");

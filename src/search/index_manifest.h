@@ -8,6 +8,7 @@ namespace kvikk {
 struct ManifestChunk {
   ChunkRecord record;
   std::vector<uint8_t> dead;  // bit by row; empty: none
+  uint32_t list = 0;
 };
 
 struct Manifest {
@@ -17,11 +18,14 @@ struct Manifest {
   std::vector<CodeGroup> groups;
   std::vector<Codebook> books;  // by bits
   uint64_t axes_offset = 0, axes_hash = 0;
+  size_t lists = 0, probes = 0;  // 0: no lists
+  uint64_t centroids_offset = 0, centroids_hash = 0;
   std::vector<ManifestChunk> chunks;
 };
 
 std::vector<uint8_t> write_manifest(const Manifest& manifest);
 // Every number is in its range; offsets are not checked. Errors: kDamaged, with `name` in front.
-Result<Manifest> read_manifest(std::span<const uint8_t> bytes, const std::string& name);
+// `lists`: whether the file's version has them.
+Result<Manifest> read_manifest(std::span<const uint8_t> bytes, const std::string& name, bool lists);
 
 }  // namespace kvikk

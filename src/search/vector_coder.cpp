@@ -79,6 +79,26 @@ SearchScanArgs CodedQueries::scan_args() const {
   return args;
 }
 
+void CodedQueries::pick(std::span<const uint32_t> queries, CodedQueries& out) const {
+  out.count = queries.size();
+  out.groups = groups;
+  out.stride = stride;
+  out.classes = classes;
+  out.codes.resize(out.count * stride + kQueryTail);
+  out.code_sums.resize(out.count * classes);
+  out.steps.resize(out.count * classes);
+  out.first.resize(out.count);
+  out.constants.resize(out.count);
+  for (size_t i = 0; i < out.count; ++i) {
+    const size_t q = queries[i];
+    std::memcpy(&out.codes[i * stride], &codes[q * stride], stride);
+    std::copy_n(&code_sums[q * classes], classes, &out.code_sums[i * classes]);
+    std::copy_n(&steps[q * classes], classes, &out.steps[i * classes]);
+    out.first[i] = first[q];
+    out.constants[i] = constants[q];
+  }
+}
+
 VectorCoder VectorCoder::oblivious(size_t dimensions, size_t bits, Metric metric) {
   VectorTransform transform;
   transform.dimensions = dimensions;
@@ -216,12 +236,17 @@ void VectorCoder::encode_coordinates(const Kernels& kernels, const float* y,
 }
 
 Status VectorCoder::encode(const Kernels& kernels, const float* vectors, size_t rows,
-                           size_t first_row, std::vector<CodedVector>& out) const {
+                           size_t first_row, const float* centre,
+                           std::vector<CodedVector>& out) const {
   CHECK(rows <= kCodedRowsMax);
   std::vector<float> ready;
   std::vector<float> coordinates;
   std::vector<double> squares;
   TRY(make_ready(vectors, rows, first_row, "vector", ready, squares));
+  const size_t d = transform_.dimensions;
+  for (size_t r = 0; r < rows && centre != nullptr; ++r) {
+    for (size_t i = 0; i < d; ++i) ready[r * d + i] -= centre[i];
+  }
   project(kernels, ready.data(), rows, true, coordinates);
   out.resize(rows);
   for (size_t r = 0; r < rows; ++r) {
@@ -278,7 +303,6 @@ void VectorCoder::code_query(const float* y, bool top, size_t index, CodedQuerie
 Result<CodedQueries> VectorCoder::code_queries(const Kernels& kernels, const float* queries,
                                                size_t count, bool top) const {
   CHECK(count >= 1);
-  CHECK(count <= kCodedRowsMax);
   std::vector<float> ready;
   std::vector<float> coordinates;
   std::vector<double> squares;

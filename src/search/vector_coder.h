@@ -58,6 +58,8 @@ struct CodedQueries {
   std::vector<float> first;          // [count]
   std::vector<float> constants;      // [count]: of SearchSelectArgs
   SearchScanArgs scan_args() const;  // all but the vectors and the sums
+  // Some of them, in the order that is given.
+  void pick(std::span<const uint32_t> queries, CodedQueries& out) const;
 };
 
 class VectorCoder {
@@ -71,20 +73,23 @@ class VectorCoder {
 
   // vectors [rows, dimensions], rows <= kCodedRowsMax; out: [rows], resized. Errors:
   // kInvalidArgument for a NaN, an infinity or too long a vector: `first_row` counts in messages.
+  // What is coded of a vector that was made ready is what it differs from `centre` by
+  // ([dimensions], or null for 0); its norm stays whole.
   Status encode(const Kernels& kernels, const float* vectors, size_t rows, size_t first_row,
-                std::vector<CodedVector>& out) const;
-  // The same for queries. `top`: for a scan over the top planes alone.
+                const float* centre, std::vector<CodedVector>& out) const;
+  // The same for queries, any number. `top`: for a scan over the top planes alone.
   Result<CodedQueries> code_queries(const Kernels& kernels, const float* queries, size_t count,
                                     bool top) const;
-  // The coded vector again: [dimensions]; of kCosine with length 1.
+  // As vectors and queries are before they are coded, [count, dimensions]: of length 1 for kCosine.
+  Status make_ready(const float* rows, size_t count, size_t first_row, const char* what,
+                    std::vector<float>& ready, std::vector<double>& squares) const;
+  // The coded vector again, less its centre: [dimensions]; of kCosine with length 1.
   void decode(const CodedVector& coded, float* out) const;
 
  private:
   // Rows that were made ready (unit length for kCosine) to coordinates [rows, coordinate_stride].
   void project(const Kernels& kernels, const float* rows, size_t count, bool take_mean,
                std::vector<float>& out) const;
-  Status make_ready(const float* rows, size_t count, size_t first_row, const char* what,
-                    std::vector<float>& ready, std::vector<double>& squares) const;
   size_t coordinate_stride() const;
   void encode_coordinates(const Kernels& kernels, const float* y, CodedVector& out) const;
   void code_query(const float* y, bool top, size_t index, CodedQueries& out) const;

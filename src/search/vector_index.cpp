@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/cpu_features.h"
@@ -14,6 +15,11 @@ namespace {
 
 constexpr size_t kCandidatesDefault = 64;  // of a staged search
 constexpr size_t kCandidatesPerNeighbor = 6;
+// Lists that are looked into next when the first ones held fewer than k: that many times as many.
+constexpr size_t kProbesGrowth = 4;
+// Queries of one pass over the lists: the more, the more of them meet in a list.
+constexpr size_t kListQueriesMax = 1024;
+constexpr size_t kProbeQueriesMax = 256;  // that are tried to choose a number of probes
 // Candidates that the queries of a batch may collect together.
 constexpr size_t kBatchCandidatesMax = size_t{1} << 22;
 
@@ -55,8 +61,10 @@ Result<std::unique_ptr<VectorIndex>> VectorIndex::create(const IndexOptions& opt
   TRY_ASSIGN(std::unique_ptr<VectorIndexImpl> index, VectorIndexImpl::make(runtime));
   IndexContent content;
   content.options = options;
-  content.table.coder = std::make_shared<const VectorCoder>(VectorCoder::oblivious(
-      options.dimensions, static_cast<size_t>(options.bits), options.metric));
+  content.table =
+      IndexTable(std::make_shared<const VectorCoder>(VectorCoder::oblivious(
+                     options.dimensions, static_cast<size_t>(options.bits), options.metric)),
+                 nullptr);
   index->start(std::move(content), {});
   return std::unique_ptr<VectorIndex>(std::move(index));
 }
@@ -100,25 +108,83 @@ Status VectorIndexImpl::check_queries(std::span<const float> queries,
   return ok_status();
 }
 
-Result<std::vector<std::vector<Candidate>>> VectorIndexImpl::search_batch(
-    const ScanTask& task, const Batch& batch, const SearchOptions& options) const {
+// Inner products of the batch with the centroids: [batch.count, lists->stride()].
+Status VectorIndexImpl::rank_lists(const IndexTable& table, const Batch& batch,
+                                   std::vector<float>& products) const {
+  std::vector<float> ready;
+  std::vector<double> squares;
+  TRY(table.coder->make_ready(batch.queries.data(), batch.count, batch.first, "query", ready,
+                              squares));
+  table.lists->products(kernels_, ready.data(), batch.count, products);
+  return ok_status();
+}
+
+// The best k of each query. With lists (offsets, or null): in options.probes of them, or more until
+// options.k are found.
+Result<VectorIndexImpl::Found> VectorIndexImpl::scan_batch(const ScanTask& task,
+                                                           const CodedQueries& coded, size_t k,
+                                                           const SearchOptions& options,
+                                                           ListProbes* offsets) const {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  if (offsets == nullptr) return scan_all(task, coded, k, kLowest, nullptr);
+  const VectorLists& lists = *offsets->lists;
+  std::vector<uint32_t> looking(coded.count);
+  std::iota(looking.begin(), looking.end(), 0u);
+  Found found(coded.count);
+  size_t first = 0;
+  size_t last = options.probes > 0 ? std::min(options.probes, lists.count()) : lists.probes();
+  while (!looking.empty()) {
+    offsets->queries.assign(lists.count(), {});
+    for (const uint32_t q : looking) {
+      const float* products = offsets->products + q * lists.stride();
+      for (const uint32_t list : lists.best(products, options_.metric, first, last)) {
+        offsets->queries[list].push_back(q);
+      }
+    }
+    TRY_ASSIGN(Found more, scan_all(task, coded, k, kLowest, offsets));
+    std::vector<uint32_t> still;
+    for (const uint32_t q : looking) {
+      found[q].insert(found[q].end(), more[q].begin(), more[q].end());
+      if (found[q].size() < options.k && last < lists.count()) still.push_back(q);
+    }
+    looking = std::move(still);
+    first = last;
+    last = std::min(lists.count(), last * kProbesGrowth);
+  }
+  for (std::vector<Candidate>& candidates : found) {
+    std::sort(candidates.begin(), candidates.end(), is_better);
+    if (candidates.size() > k) candidates.resize(k);
+  }
+  return found;
+}
+
+Result<VectorIndexImpl::Found> VectorIndexImpl::search_batch(const ScanTask& task,
+                                                             const Batch& batch,
+                                                             const SearchOptions& options) const {
   const VectorCoder& coder = *task.table->coder;
-  const float lowest = -std::numeric_limits<float>::infinity();
+  const float* queries = batch.queries.data();
   const size_t wanted = std::max(options.k, std::min(options.rerank, kNeighborsMax));
-  std::vector<std::vector<Candidate>> found;
+  ListProbes probes;
+  std::vector<float> products;
+  if (task.table->lists != nullptr) {
+    TRY(rank_lists(*task.table, batch, products));
+    probes.lists = task.table->lists.get();
+    probes.products = products.data();
+    probes.factor = score_factor();
+  }
+  ListProbes* const offsets = probes.lists != nullptr ? &probes : nullptr;
+  Found found;
   if (options.staged) {
     const size_t candidates =
         std::max({options.candidates, wanted,
                   options.candidates > 0
                       ? size_t{0}
                       : std::max(kCandidatesDefault, kCandidatesPerNeighbor * options.k)});
-    TRY_ASSIGN(const CodedQueries top,
-               coder.code_queries(kernels_, batch.queries.data(), batch.count, true));
-    TRY_ASSIGN(found, scan_all(task, top, candidates, lowest));
-    TRY_ASSIGN(const CodedQueries whole,
-               coder.code_queries(kernels_, batch.queries.data(), batch.count, false));
+    TRY_ASSIGN(const CodedQueries top, coder.code_queries(kernels_, queries, batch.count, true));
+    TRY_ASSIGN(found, scan_batch(task, top, candidates, options, offsets));
+    TRY_ASSIGN(const CodedQueries whole, coder.code_queries(kernels_, queries, batch.count, false));
     const auto score = [&](size_t q, int) {
-      rescore(task, whole, q, found[q]);
+      rescore(task, whole, q, offsets, found[q]);
       std::sort(found[q].begin(), found[q].end(), is_better);
     };
     if (task.pool != nullptr) {
@@ -127,15 +193,12 @@ Result<std::vector<std::vector<Candidate>>> VectorIndexImpl::search_batch(
       for (size_t q = 0; q < batch.count; ++q) score(q, 0);
     }
   } else {
-    TRY_ASSIGN(const CodedQueries whole,
-               coder.code_queries(kernels_, batch.queries.data(), batch.count, false));
-    TRY_ASSIGN(found, scan_all(task, whole, wanted, lowest));
+    TRY_ASSIGN(const CodedQueries whole, coder.code_queries(kernels_, queries, batch.count, false));
+    TRY_ASSIGN(found, scan_batch(task, whole, wanted, options, offsets));
   }
   for (size_t q = 0; q < batch.count; ++q) {
     if (found[q].size() > wanted) found[q].resize(wanted);
-    if (options.rerank > 0) {
-      TRY(rerank(task, batch.queries.data() + q * options_.dimensions, found[q]));
-    }
+    if (options.rerank > 0) TRY(rerank(task, queries + q * options_.dimensions, found[q]));
     if (found[q].size() > options.k) found[q].resize(options.k);
   }
   return found;
@@ -166,7 +229,7 @@ Status VectorIndexImpl::rerank(const ScanTask& task, const float* query,
   return ok_status();
 }
 
-Neighbors VectorIndexImpl::to_neighbors(const std::vector<std::vector<Candidate>>& found) const {
+Neighbors VectorIndexImpl::to_neighbors(const Found& found) const {
   Neighbors out;
   for (const std::vector<Candidate>& candidates : found) {
     std::vector<Neighbor>& neighbors = out.emplace_back();
@@ -179,8 +242,8 @@ Neighbors VectorIndexImpl::to_neighbors(const std::vector<std::vector<Candidate>
   return out;
 }
 
-Result<Neighbors> VectorIndexImpl::search(std::span<const float> queries,
-                                          const SearchOptions& options) const {
+Status VectorIndexImpl::check_search(std::span<const float> queries,
+                                     const SearchOptions& options) const {
   TRY(check_queries(queries, options.filter));
   if (options.k < 1 || options.k > kNeighborsMax) {
     return invalid_argument("k is " + std::to_string(options.k) + "; it must be from 1 to " +
@@ -193,6 +256,12 @@ Result<Neighbors> VectorIndexImpl::search(std::span<const float> queries,
   if (options.rerank > 0 && options_.kept == KeptVectors::kNone) {
     return invalid_argument("this index keeps no vectors that could be ranked again");
   }
+  return ok_status();
+}
+
+Status VectorIndexImpl::search_all(std::span<const float> queries, const SearchOptions& options,
+                                   const Take& take) const {
+  TRY(check_search(queries, options));
   const Snapshot now = snapshot();
   std::optional<RowFilter> filter;
   if (options.filter != nullptr) filter.emplace(*options.filter);
@@ -203,18 +272,60 @@ Result<Neighbors> VectorIndexImpl::search(std::span<const float> queries,
   const size_t d = options_.dimensions;
   const size_t count = queries.size() / d;
   const size_t most = std::max({options.k, options.rerank, options.candidates});
-  const size_t batch_size = std::clamp(kBatchCandidatesMax / most, size_t{1}, kCodedRowsMax);
-  Neighbors out;
+  const size_t together = now.table->lists != nullptr ? kListQueriesMax : kCodedRowsMax;
+  const size_t batch_size = std::clamp(kBatchCandidatesMax / most, size_t{1}, together);
   for (size_t first = 0; first < count; first += batch_size) {
     Batch batch;
     batch.first = first;
     batch.count = std::min(batch_size, count - first);
     batch.queries = queries.subspan(first * d, batch.count * d);
-    TRY_ASSIGN(const auto found, search_batch(task, batch, options));
+    TRY_ASSIGN(const Found found, search_batch(task, batch, options));
+    TRY(take(*now.table, batch, found));
+  }
+  return ok_status();
+}
+
+Result<Neighbors> VectorIndexImpl::search(std::span<const float> queries,
+                                          const SearchOptions& options) const {
+  Neighbors out;
+  TRY(search_all(queries, options, [&](const IndexTable&, const Batch&, const Found& found) {
     Neighbors part = to_neighbors(found);
     std::move(part.begin(), part.end(), std::back_inserter(out));
-  }
+    return ok_status();
+  }));
   return out;
+}
+
+Result<size_t> VectorIndexImpl::probes_for(std::span<const float> queries, double recall,
+                                           const SearchOptions& options) const {
+  if (!(recall > 0 && recall <= 1)) {
+    return invalid_argument("a recall is above 0 and at most 1, not " + std::to_string(recall));
+  }
+  TRY(check_search(queries, options));
+  const size_t d = options_.dimensions;
+  std::vector<float> some;
+  for (const size_t row : sample_rows(queries.size() / d, kProbeQueriesMax)) {
+    some.insert(some.end(), &queries[row * d], &queries[row * d] + d);
+  }
+  SearchOptions all = options;
+  all.probes = kIndexListsMax;
+  std::vector<uint32_t> places;
+  const auto take = [&](const IndexTable& table, const Batch& batch, const Found& found) -> Status {
+    if (table.lists == nullptr) return invalid_argument("this index has no lists");
+    const VectorLists& lists = *table.lists;
+    std::vector<float> products;
+    TRY(rank_lists(table, batch, products));
+    std::vector<uint32_t> place(lists.count());
+    for (size_t q = 0; q < found.size(); ++q) {
+      const float* of_query = &products[q * lists.stride()];
+      const auto best = lists.best(of_query, options_.metric, 0, lists.count());
+      for (size_t i = 0; i < best.size(); ++i) place[best[i]] = static_cast<uint32_t>(i);
+      for (const Candidate& c : found[q]) places.push_back(place[table.chunks[c.chunk].list]);
+    }
+    return ok_status();
+  };
+  TRY(search_all(some, all, take));
+  return probes_for_places(std::move(places), recall);
 }
 
 Result<Neighbors> VectorIndexImpl::range_search(std::span<const float> queries, float score,
@@ -233,8 +344,16 @@ Result<Neighbors> VectorIndexImpl::range_search(std::span<const float> queries, 
   for (size_t first = 0; first < queries.size() / d; ++first) {
     TRY_ASSIGN(const CodedQueries coded,
                now.table->coder->code_queries(kernels_, queries.data() + first * d, 1, false));
-    TRY_ASSIGN(const auto found, scan_all(task, coded, kRangeResultsMax + 1,
-                                          options_.metric == Metric::kL2 ? -score : score));
+    ListProbes probes;
+    std::vector<float> products;
+    if (now.table->lists != nullptr) {
+      TRY(rank_lists(*now.table, {queries.subspan(first * d, d), 1, first}, products));
+      probes = {{}, now.table->lists.get(), products.data(), score_factor()};
+      probes.queries.assign(probes.lists->count(), {0});
+    }
+    TRY_ASSIGN(const Found found, scan_all(task, coded, kRangeResultsMax + 1,
+                                           options_.metric == Metric::kL2 ? -score : score,
+                                           probes.lists != nullptr ? &probes : nullptr));
     if (found[0].size() > kRangeResultsMax) {
       return exhausted("query " + std::to_string(first) + " has more than " +
                        std::to_string(kRangeResultsMax) + " results; ask for a better score");
@@ -274,6 +393,10 @@ IndexInfo VectorIndexImpl::info() const {
   IndexInfo info;
   info.options = options_;
   info.fitted = now.table->coder->transform().fitted();
+  if (now.table->lists != nullptr) {
+    info.lists = now.table->lists->count();
+    info.probes = now.table->lists->probes();
+  }
   info.vectors = now.vectors;
   info.removed = now.removed;
   info.code_bytes = static_cast<double>(layout.block_bytes()) / kSearchBlock + sizeof(uint16_t) +

@@ -2,7 +2,9 @@
 // readers in publish(), whole.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 #include "search/fit.h"
@@ -15,15 +17,20 @@ namespace {
 // Rows of one task of the thread pool.
 constexpr size_t kTaskRows = kCodedRowsMax;
 
+// A vector with length 1; zeros as they are. [d]
+void to_unit(const float* vector, size_t d, float* out) {
+  double squares = 0;
+  for (size_t i = 0; i < d; ++i) squares += static_cast<double>(vector[i]) * vector[i];
+  const double factor = squares > 0 ? 1 / std::sqrt(squares) : 1;
+  for (size_t i = 0; i < d; ++i) out[i] = static_cast<float>(vector[i] * factor);
+}
+
 // A row as the index keeps it: of unit length for kCosine.
 void put_ready(const IndexOptions& options, const float* vector, uint8_t* out) {
   const size_t d = options.dimensions;
   if (options.metric != Metric::kCosine) return put_kept(options.kept, vector, d, out);
-  double squares = 0;
-  for (size_t i = 0; i < d; ++i) squares += static_cast<double>(vector[i]) * vector[i];
-  const double factor = squares > 0 ? 1 / std::sqrt(squares) : 1;
   std::vector<float> unit(d);
-  for (size_t i = 0; i < d; ++i) unit[i] = static_cast<float>(vector[i] * factor);
+  to_unit(vector, d, unit.data());
   put_kept(options.kept, unit.data(), d, out);
 }
 
@@ -88,83 +95,137 @@ Status VectorIndexImpl::check_added(std::span<const float> vectors, std::span<co
   return ok_status();
 }
 
-// Makes the table's last chunk one that rows can be added to, with its tail in it. Returns how many
-// rows it holds.
-Result<size_t> VectorIndexImpl::open_last_chunk(IndexTable& table, const ChunkShape& shape) {
-  if (!table.chunks.empty()) {
-    ChunkView& last = table.chunks.back();
-    const size_t rows = last.all_rows();
-    if (!last.chunk->mapped() && rows < last.chunk->rows_max()) {
-      if (last.tail_rows > 0) {
-        last.chunk->copy_blocks(*last.tail, 0, last.tail_rows, last.rows / kSearchBlock);
-      }
-      return rows;
-    }
+// A chunk of the list to which rows can be added behind its own, which are all in the chunk then:
+// the list's newest, or that in larger memory, or a new one.
+Result<uint32_t> VectorIndexImpl::open_chunk(IndexTable& table, uint32_t list, size_t wanted,
+                                             const ChunkShape& shape) {
+  // Without lists there is one open chunk, and room in it costs nothing until it is used.
+  const size_t least = table.lists == nullptr ? kChunkRowsMax : kSearchBlock;
+  const auto room = [&](size_t rows) {
+    return std::clamp(std::bit_ceil(rows), least, kChunkRowsMax);
+  };
+  const uint32_t at = table.newest[list];
+  if (at != kNoChunk) {
+    ChunkView& view = table.chunks[at];
+    const size_t rows = view.all_rows();
+    const size_t most = view.chunk->mapped() ? 0 : view.chunk->rows_max();
     // A small chunk of a file is taken up again, so that many small saves do not leave many chunks.
-    if (last.chunk->mapped() && rows < kChunkRowsMax / 2) {
-      TRY(last.chunk->check());
-      TRY_ASSIGN(auto fresh, Chunk::allocate(shape, kChunkRowsMax));
-      fresh->copy_blocks(*last.chunk, 0, rows, 0);
-      last.chunk = std::move(fresh);
-      return rows;
+    const bool moves =
+        most == 0 ? rows < kChunkRowsMax / 2 : rows + wanted > most && most < kChunkRowsMax;
+    if (moves) {
+      TRY(view.chunk->check());
+      TRY_ASSIGN(auto fresh, Chunk::allocate(shape, room(rows + wanted)));
+      fresh->copy_blocks(*view.chunk, 0, view.rows, 0);
+      if (view.tail_rows > 0) {
+        fresh->copy_blocks(*view.tail, 0, view.tail_rows, view.rows / kSearchBlock);
+      }
+      view.chunk = std::move(fresh);
+    } else if (view.tail_rows > 0) {
+      view.chunk->copy_blocks(*view.tail, 0, view.tail_rows, view.rows / kSearchBlock);
+    }
+    if (moves || rows < most) {
+      view.rows = rows;
+      view.tail_rows = 0;
+      view.tail = nullptr;
+      return at;
     }
   }
   ChunkView view;
-  TRY_ASSIGN(view.chunk, Chunk::allocate(shape, kChunkRowsMax));
-  table.chunks.push_back(std::move(view));
-  return size_t{0};
+  TRY_ASSIGN(view.chunk, Chunk::allocate(shape, room(wanted)));
+  view.list = list;
+  table.push(std::move(view));
+  return table.newest[list];
 }
 
-// The last chunk holds `rows` rows: those that fill no block become its tail.
-Status VectorIndexImpl::close_last_chunk(IndexTable& table, const ChunkShape& shape, size_t rows) {
-  ChunkView& last = table.chunks.back();
-  last.tail_rows = rows % kSearchBlock;
-  last.rows = rows - last.tail_rows;
-  last.tail = nullptr;
-  if (last.tail_rows == 0) return ok_status();
-  TRY_ASSIGN(last.tail, Chunk::allocate(shape, kSearchBlock));
-  last.tail->copy_blocks(*last.chunk, last.rows / kSearchBlock, last.tail_rows, 0);
+// Rows of an open chunk that fill no block become its tail.
+Status VectorIndexImpl::close_chunk(IndexTable& table, uint32_t at, const ChunkShape& shape) {
+  ChunkView& view = table.chunks[at];
+  view.tail_rows = view.rows % kSearchBlock;
+  view.rows -= view.tail_rows;
+  if (view.tail_rows == 0) return ok_status();
+  TRY_ASSIGN(view.tail, Chunk::allocate(shape, kSearchBlock));
+  view.tail->copy_blocks(*view.chunk, view.rows / kSearchBlock, view.tail_rows, 0);
   return ok_status();
 }
 
-void VectorIndexImpl::put_rows(const IndexTable& table, Chunk& chunk, size_t row,
-                               std::span<const float> vectors, std::span<const int64_t> ids,
-                               std::span<const int64_t> attributes) {
+void VectorIndexImpl::put_rows(const IndexTable& table, const AddedRows& rows,
+                               const PutTask& task) {
   const size_t d = options_.dimensions;
   const size_t kept_bytes = shape_of(options_, table.coder->layout()).kept_bytes();
-  std::unique_lock pool_lock(pool_mutex_);
-  pool_.parallel_for((ids.size() + kTaskRows - 1) / kTaskRows, [&](size_t task, int) {
-    const size_t first = task * kTaskRows;
-    const size_t count = std::min(kTaskRows, ids.size() - first);
-    std::vector<CodedVector> coded;
-    std::vector<uint8_t> kept(kept_bytes);
-    const float* from = vectors.data() + first * d;
-    CHECK(table.coder->encode(kernels_, from, count, first, coded).ok());  // checked_added
-    for (size_t i = 0; i < count; ++i) {
-      if (kept_bytes > 0) put_ready(options_, from + i * d, kept.data());
-      chunk.put(table.coder->layout(), row + first + i, coded[i], ids[first + i],
-                attributes.data() + (first + i) * options_.attributes,
-                kept_bytes > 0 ? kept.data() : nullptr);
+  const size_t count = task.numbers.size();
+  std::vector<float> gathered;  // without lists the rows follow each other
+  const float* from = rows.vectors.data() + task.numbers[0] * d;
+  if (table.lists != nullptr) {
+    for (const size_t n : task.numbers) {
+      gathered.insert(gathered.end(), &rows.vectors[n * d], &rows.vectors[n * d] + d);
     }
-  });
+    from = gathered.data();
+  }
+  std::vector<CodedVector> coded;
+  const float* centre = table.centre(task.list);
+  CHECK(table.coder->encode(kernels_, from, count, 0, centre, coded).ok());  // checked_added
+  std::vector<uint8_t> made(kept_bytes);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t n = task.numbers[i];
+    const uint8_t* kept = kept_bytes > 0 ? made.data() : nullptr;
+    if (rows.kept != nullptr) {
+      kept = rows.kept + n * kept_bytes;
+    } else if (kept_bytes > 0) {
+      put_ready(options_, from + i * d, made.data());
+    }
+    task.chunk->put(table.coder->layout(), task.row + i, coded[i], rows.ids[n],
+                    rows.attributes.data() + n * options_.attributes, kept);
+  }
 }
 
-Status VectorIndexImpl::append(IndexTable& table, std::span<const float> vectors,
-                               std::span<const int64_t> ids, std::span<const int64_t> attributes) {
+std::vector<uint32_t> VectorIndexImpl::lists_of(const VectorLists& lists,
+                                                std::span<const float> vectors) {
+  if (options_.metric != Metric::kCosine) return lists.assign(kernels_, pool_, vectors);
   const size_t d = options_.dimensions;
-  const size_t a = options_.attributes;
+  std::vector<float> units(vectors.size());
+  for (size_t at = 0; at < vectors.size(); at += d) to_unit(&vectors[at], d, &units[at]);
+  return lists.assign(kernels_, pool_, units);
+}
+
+Status VectorIndexImpl::append(IndexTable& table, const AddedRows& rows,
+                               std::vector<RowPlace>& places) {
   const ChunkShape shape = shape_of(options_, table.coder->layout());
-  for (size_t done = 0; done < ids.size();) {
-    TRY_ASSIGN(const size_t row, open_last_chunk(table, shape));
-    Chunk& chunk = *table.chunks.back().chunk;
-    const size_t count = std::min(ids.size() - done, chunk.rows_max() - row);
-    const size_t block = (row + kSearchBlock - 1) / kSearchBlock;
-    chunk.clear_blocks(block, (row + count + kSearchBlock - 1) / kSearchBlock - block);
-    put_rows(table, chunk, row, vectors.subspan(done * d, count * d), ids.subspan(done, count),
-             attributes.subspan(done * a, count * a));
-    TRY(close_last_chunk(table, shape, row + count));
+  const size_t n = rows.ids.size();
+  std::unique_lock pool_lock(pool_mutex_);
+  std::vector<uint32_t> list(n);
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (table.lists != nullptr) {
+    list = lists_of(*table.lists, rows.vectors);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return list[a] < list[b]; });
+  }
+  places.resize(n);
+  std::vector<PutTask> tasks;
+  std::vector<uint32_t> opened;
+  for (size_t done = 0; done < n;) {
+    const uint32_t to = list[order[done]];
+    size_t end = done + 1;
+    while (end < n && list[order[end]] == to) ++end;
+    TRY_ASSIGN(const uint32_t at, open_chunk(table, to, end - done, shape));
+    opened.push_back(at);
+    ChunkView& view = table.chunks[at];
+    const size_t count = std::min(end - done, view.chunk->rows_max() - view.rows);
+    const size_t block = (view.rows + kSearchBlock - 1) / kSearchBlock;
+    view.chunk->clear_blocks(block, (view.rows + count + kSearchBlock - 1) / kSearchBlock - block);
+    for (size_t i = 0; i < count; i += kTaskRows) {
+      tasks.push_back(
+          {view.chunk.get(), view.rows + i, to,
+           std::span<const size_t>(order).subspan(done + i, std::min(kTaskRows, count - i))});
+    }
+    for (size_t i = 0; i < count; ++i) {
+      places[order[done + i]] = {at, static_cast<uint32_t>(view.rows + i)};
+    }
+    view.rows += count;
     done += count;
   }
+  pool_.parallel_for(tasks.size(), [&](size_t t, int) { put_rows(table, rows, tasks[t]); });
+  for (const uint32_t at : opened) TRY(close_chunk(table, at, shape));
   return ok_status();
 }
 
@@ -176,27 +237,18 @@ Status VectorIndexImpl::add(std::span<const float> vectors, std::span<const int6
   TRY(know_ids());
   const Snapshot now = snapshot();
   IndexTable table = *now.table;
-  size_t chunk = table.chunks.size();
-  size_t row = 0;
-  if (chunk > 0) {
-    row = table.chunks.back().all_rows();
-    --chunk;
-  }
-  TRY(append(table, vectors, ids, attributes));
+  std::vector<RowPlace> places;
+  TRY(append(table, {vectors, ids, attributes}, places));
   const auto at = [&](RowPlace place) { return id_at(table, place); };
   uint64_t replaced = 0;
-  for (const int64_t id : ids) {
-    if (row == table.chunks[chunk].all_rows()) {
-      ++chunk;
-      row = 0;
-    }
+  for (size_t i = 0; i < ids.size(); ++i) {
     RowPlace old;
-    if (ids_.find(id, at, old)) {
+    if (ids_.find(ids[i], at, old)) {
       ChunkView& view = table.chunks[old.chunk];
       view.holder(old.row).bury(view.row_in_holder(old.row), now.version + 1);
       ++replaced;
     }
-    ids_.put(id, {static_cast<uint32_t>(chunk), static_cast<uint32_t>(row++)}, at);
+    ids_.put(ids[i], places[i], at);
   }
   publish(std::make_shared<const IndexTable>(std::move(table)), now.vectors + ids.size() - replaced,
           now.removed + replaced);
@@ -222,6 +274,30 @@ Result<size_t> VectorIndexImpl::remove(std::span<const int64_t> ids) {
   return removed;
 }
 
+// Codes that fit ready rows, or what is left of them when they lie in lists.
+Result<std::shared_ptr<const VectorCoder>> VectorIndexImpl::fitted(const VectorLists* lists,
+                                                                   std::vector<float> rows) {
+  const size_t d = options_.dimensions;
+  std::unique_lock pool_lock(pool_mutex_);
+  if (lists != nullptr) {
+    const std::vector<uint32_t> list = lists->assign(kernels_, pool_, rows);
+    for (size_t r = 0; r < list.size(); ++r) {
+      const float* centre = lists->centroid(list[r]);
+      for (size_t i = 0; i < d; ++i) rows[r * d + i] -= centre[i];
+    }
+  }
+  TRY_ASSIGN(VectorCoder coder, fit_coder(kernels_, pool_, rows, d,
+                                          static_cast<size_t>(options_.bits), options_.metric));
+  return std::shared_ptr<const VectorCoder>(std::make_shared<VectorCoder>(std::move(coder)));
+}
+
+Status VectorIndexImpl::check_sample(std::span<const float> sample) const {
+  if (sample.size() % options_.dimensions == 0) return ok_status();
+  return invalid_argument("a sample has " + std::to_string(sample.size()) +
+                          " numbers, not a multiple of the index's " +
+                          std::to_string(options_.dimensions) + " dimensions");
+}
+
 Status VectorIndexImpl::fit(std::span<const float> sample) {
   std::lock_guard lock(write_mutex_);
   const Snapshot now = snapshot();
@@ -229,59 +305,84 @@ Status VectorIndexImpl::fit(std::span<const float> sample) {
     return invalid_argument("an index is fitted while it is empty; this one holds " +
                             std::to_string(now.vectors + now.removed) + " vectors");
   }
-  if (sample.size() % options_.dimensions != 0) {
-    return invalid_argument("a sample has " + std::to_string(sample.size()) +
-                            " numbers, not a multiple of the index's " +
-                            std::to_string(options_.dimensions) + " dimensions");
+  TRY(check_sample(sample));
+  TRY_ASSIGN(std::vector<float> rows,
+             ready_sample(sample, options_.dimensions, kFitVectorsMax, options_.metric));
+  TRY_ASSIGN(const auto coder, fitted(now.table->lists.get(), std::move(rows)));
+  publish(std::make_shared<const IndexTable>(coder, now.table->lists), 0, 0);
+  return ok_status();
+}
+
+Status VectorIndexImpl::make_lists(std::span<const float> sample, size_t lists) {
+  const size_t d = options_.dimensions;
+  if (lists < 1 || lists > kIndexListsMax) {
+    return invalid_argument("an index has 1 to " + std::to_string(kIndexListsMax) + " lists, not " +
+                            std::to_string(lists));
   }
-  IndexTable table;
+  std::lock_guard lock(write_mutex_);
+  const Snapshot now = snapshot();
+  const bool empty = now.table->chunks.empty();
+  if (!empty && options_.kept == KeptVectors::kNone) {
+    return unsupported("this index holds vectors and keeps none that could be coded again");
+  }
+  const bool is_fitted = now.table->coder->transform().fitted();
+  if (empty && is_fitted) return invalid_argument("lists are made before codes are fitted");
+  TRY(check_sample(sample));
+  TRY_ASSIGN(std::vector<float> rows,
+             ready_sample(sample, d, list_sample_rows(lists, d), options_.metric));
+  std::shared_ptr<const VectorLists> made;
   {
     std::unique_lock pool_lock(pool_mutex_);
-    TRY_ASSIGN(VectorCoder coder, fit_coder(kernels_, pool_, sample, options_.dimensions,
-                                            static_cast<size_t>(options_.bits), options_.metric));
-    table.coder = std::make_shared<const VectorCoder>(std::move(coder));
+    TRY_ASSIGN(VectorLists centres,
+               VectorLists::make(kernels_, pool_, rows, d, lists, options_.metric));
+    made = std::make_shared<const VectorLists>(std::move(centres));
   }
+  std::shared_ptr<const VectorCoder> coder = now.table->coder;
+  if (is_fitted) {
+    TRY_ASSIGN(coder, fitted(made.get(), std::move(rows)));
+  }
+  IndexTable table(std::move(coder), std::move(made));
+  if (!empty) return code_again(std::move(table));
   publish(std::make_shared<const IndexTable>(std::move(table)), 0, 0);
   return ok_status();
 }
 
-// New chunks of all rows that live. With a coder: of kept vectors, coded by it; without, their
-// codes as they are.
-Status VectorIndexImpl::rebuild(std::shared_ptr<const VectorCoder> coder) {
-  TRY(know_ids());
+// New chunks of all rows that live, coded from the vectors that are kept.
+Status VectorIndexImpl::code_again(IndexTable table) {
   const Snapshot now = snapshot();
   const size_t d = options_.dimensions;
-  IndexTable table;
-  table.coder = coder != nullptr ? coder : now.table->coder;
-  const CodeLayout& layout = table.coder->layout();
-  const ChunkShape shape = shape_of(options_, layout);
-  std::vector<CodedVector> coded(1);
-  std::vector<float> vector(d);
-  std::vector<int64_t> attributes(options_.attributes);
-  size_t row = 0;
+  const size_t kept_bytes = shape_of(options_, table.coder->layout()).kept_bytes();
+  std::vector<float> vectors;
+  std::vector<int64_t> ids;
+  std::vector<int64_t> attributes;
+  std::vector<uint8_t> kept;
+  std::vector<RowPlace> places;
+  const auto flush = [&]() -> Status {
+    if (ids.empty()) return ok_status();
+    TRY(append(table, {vectors, ids, attributes, kept.data()}, places));
+    vectors.clear();
+    ids.clear();
+    attributes.clear();
+    kept.clear();
+    return ok_status();
+  };
   for (const ChunkView& view : now.table->chunks) {
     TRY(view.chunk->check());
     for (size_t r = 0; r < view.all_rows(); ++r) {
       const Chunk& holder = view.holder(r);
       const size_t from = view.row_in_holder(r);
       if (holder.died(from) != kAlive) continue;
-      if (coder != nullptr) {
-        TRY(get_kept(options_.kept, holder.kept(from), d, vector.data()));
-        TRY(coder->encode(kernels_, vector.data(), 1, r, coded));
-      } else {
-        coded[0] = holder.get(layout, from);
+      vectors.resize(vectors.size() + d);
+      TRY(get_kept(options_.kept, holder.kept(from), d, vectors.data() + vectors.size() - d));
+      kept.insert(kept.end(), holder.kept(from), holder.kept(from) + kept_bytes);
+      ids.push_back(holder.id(from));
+      for (size_t a = 0; a < options_.attributes; ++a) {
+        attributes.push_back(holder.attribute(a)[from]);
       }
-      if (row == 0 || row == table.chunks.back().chunk->rows_max()) {
-        if (row > 0) TRY(close_last_chunk(table, shape, row));
-        TRY_ASSIGN(row, open_last_chunk(table, shape));
-      }
-      for (size_t a = 0; a < attributes.size(); ++a) attributes[a] = holder.attribute(a)[from];
-      const uint8_t* kept = options_.kept == KeptVectors::kNone ? nullptr : holder.kept(from);
-      table.chunks.back().chunk->put(layout, row++, coded[0], holder.id(from), attributes.data(),
-                                     kept);
+      if (ids.size() == kChunkRowsMax) TRY(flush());
     }
   }
-  if (row > 0) TRY(close_last_chunk(table, shape, row));
+  TRY(flush());
   publish(std::make_shared<const IndexTable>(std::move(table)), now.vectors, 0);
   ids_known_ = false;
   return know_ids();
@@ -289,7 +390,32 @@ Status VectorIndexImpl::rebuild(std::shared_ptr<const VectorCoder> coder) {
 
 Status VectorIndexImpl::compact() {
   std::lock_guard lock(write_mutex_);
-  return rebuild(nullptr);
+  const Snapshot now = snapshot();
+  IndexTable table(now.table->coder, now.table->lists);
+  const CodeLayout& layout = table.coder->layout();
+  const ChunkShape shape = shape_of(options_, layout);
+  std::vector<int64_t> attributes(options_.attributes);
+  for (const ChunkView& view : now.table->chunks) {
+    TRY(view.chunk->check());
+    uint32_t at = kNoChunk;
+    for (size_t r = 0; r < view.all_rows(); ++r) {
+      const Chunk& holder = view.holder(r);
+      const size_t from = view.row_in_holder(r);
+      if (holder.died(from) != kAlive) continue;
+      if (at == kNoChunk || table.chunks[at].rows == table.chunks[at].chunk->rows_max()) {
+        TRY_ASSIGN(at, open_chunk(table, view.list, view.all_rows() - r, shape));
+      }
+      ChunkView& to = table.chunks[at];
+      for (size_t a = 0; a < attributes.size(); ++a) attributes[a] = holder.attribute(a)[from];
+      const uint8_t* kept = options_.kept == KeptVectors::kNone ? nullptr : holder.kept(from);
+      to.chunk->put(layout, to.rows++, holder.get(layout, from), holder.id(from), attributes.data(),
+                    kept);
+    }
+  }
+  for (uint32_t at = 0; at < table.chunks.size(); ++at) TRY(close_chunk(table, at, shape));
+  publish(std::make_shared<const IndexTable>(std::move(table)), now.vectors, 0);
+  ids_known_ = false;
+  return know_ids();
 }
 
 Status VectorIndexImpl::refit() {
@@ -314,14 +440,9 @@ Status VectorIndexImpl::refit() {
     TRY(get_kept(options_.kept, view.holder(row).kept(view.row_in_holder(row)), d,
                  sample.data() + sample.size() - d));
   }
-  std::shared_ptr<const VectorCoder> coder;
-  {
-    std::unique_lock pool_lock(pool_mutex_);
-    TRY_ASSIGN(VectorCoder fitted, fit_coder(kernels_, pool_, sample, d,
-                                             static_cast<size_t>(options_.bits), options_.metric));
-    coder = std::make_shared<const VectorCoder>(std::move(fitted));
-  }
-  return rebuild(std::move(coder));
+  TRY_ASSIGN(std::vector<float> rows, ready_sample(sample, d, kFitVectorsMax, options_.metric));
+  TRY_ASSIGN(auto coder, fitted(now.table->lists.get(), std::move(rows)));
+  return code_again(IndexTable(std::move(coder), now.table->lists));
 }
 
 }  // namespace kvikk

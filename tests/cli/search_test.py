@@ -116,6 +116,37 @@ class Search(ProgramTest):
         self.assertEqual(self.query("--cpu-level", "scalar")[:2], expected)
         self.assertEqual(self.query("--staged", "--candidates", 700)[:2], expected)
 
+    def test_lists(self):
+        self.build("--bits", 8)
+        expected = self.query()[0]
+        self.assertEqual(self.build("--bits", 8, "--lists", 12, "--json").json["lists"], 12)
+        info = self.kvikk("search", "info", "--index", self.path("ix"), "--json").json
+        self.assertEqual(info["lists"], 12)
+        self.assertTrue(1 <= info["probes"] <= 12)
+
+        def found(*more):
+            ids, _, result = self.query("--json", *more)
+            hits = sum(len(set(a) & set(b)) for a, b in zip(ids, expected))
+            return hits / (10 * len(ids)), result.json["probes"]
+        self.assertGreater(found("--probes", 12)[0], 0.95)
+        self.assertEqual(found("--probes", 99)[1], 12)
+        self.assertEqual(found()[1], info["probes"])
+        part, probes = found("--recall", 0.8)
+        self.assertGreater(part, 0.7)
+        self.assertTrue(1 < probes < 12)
+        self.assertLess(found("--probes", 1)[0], part)
+        queries = self.save("queries.npy", "<f4", self.queries)
+        bench = self.kvikk("search", "bench", "--index", self.path("ix"), "--queries", queries,
+                           "--repeat", 1, "--recall", 0.8, "--json").json
+        self.assertEqual(bench["probes"], probes)
+        query = ("search", "query", "--index", self.path("ix"), "--queries", queries)
+        self.assert_failed(self.kvikk(*query, "--recall", 0.5, "--probes", 3), 2, "--probes")
+        base = self.path("base.npy")
+        self.assert_failed(self.kvikk("search", "build", "--vectors", base, "--out",
+                                      self.path("none"), "--lists", 300), 2, "at least 1200")
+        self.build()
+        self.assert_failed(self.kvikk(*query, "--recall", 0.5), 2, "no lists")
+
     def test_lines_of_json(self):
         self.build()
         queries = self.save("queries.npy", "<f4", self.queries)

@@ -20,7 +20,7 @@ double mean_square_error(const VectorCoder& coder, const std::vector<float>& x, 
   std::vector<CodedVector> coded;
   std::vector<float> back(d);
   for (size_t r = 0; r < x.size() / d; ++r) {
-    EXPECT_TRUE(coder.encode(kernels(), &x[r * d], 1, r, coded).ok());
+    EXPECT_TRUE(coder.encode(kernels(), &x[r * d], 1, r, nullptr, coded).ok());
     coder.decode(coded[0], back.data());
     for (size_t i = 0; i < d; ++i) {
       error += std::pow(x[r * d + i] - back[i], 2);
@@ -123,7 +123,9 @@ TEST(CodeLayout, PlanesGiveBackTheCodes) {
 TEST(FitCoder, RefusesWhatCannotBeFitted) {
   ThreadPool pool(1);
   const auto fit = [&](const std::vector<float>& x, size_t d) {
-    const auto made = fit_coder(kernels(), pool, x, d, 2, Metric::kCosine);
+    const auto rows = ready_sample(x, d, kFitVectorsMax, Metric::kCosine);
+    if (!rows.ok()) return rows.status().message();
+    const auto made = fit_coder(kernels(), pool, *rows, d, 2, Metric::kCosine);
     return made.ok() ? std::string("fitted") : made.status().message();
   };
   EXPECT_NE(fit(make_vectors(255, 8, 1), 8).find("at least 256"), std::string::npos);
