@@ -11,6 +11,7 @@ namespace {
 
 // A guess ends where it is less likely than this that all of it is right.
 constexpr float kSurvivalMin = 0.25f;
+constexpr size_t kSureTop = 32;  // logits that say how sure a guess is, where not all are computed
 
 class ModelDrafter : public Drafter {
  public:
@@ -41,8 +42,9 @@ class ModelDrafter : public Drafter {
   PagePool& pool() { return *pool_; }
 
   // Runs `tokens` after those that `kv` has; the logits that follow the last of them, in the form
-  // of the target's: [limits_.vocabulary]. Empty where the cache is full.
-  std::span<const float> run(std::span<const TokenId> tokens, SequenceKv& kv) {
+  // of the target's: [limits_.vocabulary]. The `top` largest are there, others may be -infinity; 0:
+  // all are. Empty where the cache is full.
+  std::span<const float> run(std::span<const TokenId> tokens, SequenceKv& kv, size_t top) {
     for (size_t first = 0; first < tokens.size(); first += limits_.rows_max) {
       const auto part = tokens.subspan(first, std::min(limits_.rows_max, tokens.size() - first));
       if (!kv.reserve(part.size()).ok()) return {};
@@ -56,7 +58,7 @@ class ModelDrafter : public Drafter {
       kv.advance(part.size());
       kv.drop_unseen();
     }
-    const auto row = model_->logits(compute_, 0, 1);
+    const auto row = model_->logits(compute_, 0, 1, top);
     const size_t known = std::min(limits_.vocabulary, model_->config().vocabulary);
     std::copy_n(row.begin(), known, logits_.begin());
     return logits_;
@@ -77,7 +79,10 @@ class ModelDrafter : public Drafter {
 class ModelSequence : public SequenceDrafter {
  public:
   ModelSequence(ModelDrafter& drafter, const Sampler& sampler)
-      : drafter_(drafter), sampler_(sampler), kv_(drafter.pool()) {}
+      : drafter_(drafter),
+        sampler_(sampler),
+        top_(sampler.top_needed() == 0 ? 0 : std::max(sampler.top_needed(), kSureTop)),
+        kv_(drafter.pool()) {}
 
   void propose(std::span<const TokenId> tokens, size_t most, Proposal& out) override {
     if (most == 0) return;
@@ -99,6 +104,8 @@ class ModelSequence : public SequenceDrafter {
   }
 
  private:
+  // Among the logits that are there: a little more than the true one where not all are, which the
+  // policy's tallies make up for.
   static float probability(std::span<const float> logits, TokenId token) {
     const float top = *std::max_element(logits.begin(), logits.end());
     const double total = log_sum_exp(logits, top);
@@ -122,7 +129,7 @@ class ModelSequence : public SequenceDrafter {
   }
 
   std::span<const float> run(std::span<const TokenId> tokens) {
-    const auto logits = drafter_.run(tokens, kv_);
+    const auto logits = drafter_.run(tokens, kv_, top_);
     const size_t ran = kv_.length() - fed_.size();
     fed_.insert(fed_.end(), tokens.begin(), tokens.begin() + static_cast<long>(ran));
     return logits;
@@ -130,6 +137,7 @@ class ModelSequence : public SequenceDrafter {
 
   ModelDrafter& drafter_;
   const Sampler& sampler_;
+  size_t top_;  // logits that are computed to the end; 0: all
   SequenceKv kv_;
   std::vector<TokenId> fed_;   // the tokens whose keys and values kv_ has
   std::vector<TokenId> text_;  // and the guess

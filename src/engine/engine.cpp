@@ -74,6 +74,17 @@ Status size_cache(const KvShape& shape, const ModelConfig& config, EngineOptions
   return ok_status();
 }
 
+// Whether the cache can fit at all: before the weights are read, which takes a while.
+Status check_cache(const ModelConfig& config, const KvChoice& choice, EngineOptions options) {
+  const size_t context = options.context > 0 ? static_cast<size_t>(options.context) : 0;
+  std::shared_ptr<const KvCoder> coder;
+  if (choice.coded()) {
+    TRY_ASSIGN(coder, make_kv_coder(config, choice, context));
+  }
+  std::vector<size_t> slabs;
+  return size_cache(Model::kv_shape(config, choice.exact, coder), config, options, slabs);
+}
+
 // Large enough for the model and, where there is one, for its draft model.
 Result<std::unique_ptr<Compute>> make_compute(const Kernels& kernels, int threads,
                                               const ModelConfig& config, const ModelConfig* draft,
@@ -196,6 +207,7 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   o.kv = choice.name();
   parts.file = file;
   ModelConfig& config = file.config;
+  TRY(check_cache(config, choice, o));
 
   TRY_ASSIGN(const SpecChoice spec, parse_spec(o.spec));
   std::optional<ModelFile> draft_file;
