@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <thread>
 
 #include "index_fixture.h"
+#include "kernels/float16.h"
+#include "search/chunk.h"
 
 namespace kvikk {
 namespace {
@@ -121,6 +124,21 @@ TEST(VectorIndex, AStagedSearchFindsNearlyTheSame) {
   EXPECT_NEAR(recall_of({.staged = true}), recall_of({}), 0.01);
   const Neighbors all = find(*index, queries, {.staged = true, .candidates = 4000});
   expect_same(all, find(*index, queries));  // scores of the second stage are those of a whole scan
+}
+
+TEST(KeptVectors, EveryFiniteHalfComesBack) {
+  std::vector<float> all;
+  for (uint32_t half = 0; half < 0x10000; ++half) {
+    if ((half >> 10 & 0x1f) != 0x1f) all.push_back(half_to_float(static_cast<uint16_t>(half)));
+  }
+  ChunkShape shape;
+  shape.dimensions = all.size();
+  shape.kept = KeptVectors::kHalf;
+  std::vector<uint8_t> bytes(shape.kept_bytes());
+  put_kept(KeptVectors::kHalf, all.data(), all.size(), bytes.data());
+  std::vector<float> back(all.size());
+  ASSERT_TRUE(get_kept(KeptVectors::kHalf, bytes.data(), all.size(), back.data()).ok());
+  EXPECT_EQ(std::memcmp(back.data(), all.data(), all.size() * sizeof(float)), 0);
 }
 
 TEST(VectorIndex, RankingAgainIsExact) {
