@@ -45,7 +45,7 @@ void read(size_t which, const ApiContext& context, const Json& body) {
     json_line(error_json(ApiStyle::kOpenAi, {400, request.status().message(), field, ""}));
     return;
   }
-  std::vector<Completion> completions(request->choices.size());
+  std::vector<Answer> completions(request->choices.size());
   if (completions.empty()) std::abort();
   for (const Request& choice : request->choices) {
     if (!engine().check(choice).ok()) std::abort();
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto json = parse_json_object(body, "the body");
   if (!json.ok()) return 0;
-  const ApiContext context{engine(), {}, "model", "id", 0, 0, {}};
+  const ApiContext context{engine(), {}, "model", "id"};
   read(which, context, *json);
   return 0;
 }

@@ -55,6 +55,11 @@ HttpAnswer error_answer(ApiStyle style, const ApiError& error) {
   return answer;
 }
 
+void say_guard(Json& json, const Answer& answer) {
+  if (!answer.repeated && answer.retries == 0) return;
+  json["repetition_guard"] = {{"stopped", answer.repeated}, {"retries", answer.retries}};
+}
+
 std::string server_event(std::string_view event, const Json& data) {
   std::string text;
   if (!event.empty()) text = "event: " + std::string(event) + "\n";

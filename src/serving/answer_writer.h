@@ -33,6 +33,14 @@ HttpAnswer error_answer(ApiStyle style, const ApiError& error);
 // One server-sent event: `event` (may be empty) and its data.
 std::string server_event(std::string_view event, const Json& data);
 
+inline constexpr char kGuardOff[] = "off";
+inline constexpr char kGuardStop[] = "stop";
+inline constexpr char kGuardRetry[] = "retry";
+inline constexpr int kGuardRetriesMax = 2;
+
+// Adds what the repetition guard did, if it did.
+void say_guard(Json& json, const Answer& answer);
+
 // Tells the client what is computed, in the words of its API. Used on the network's thread only.
 class AnswerWriter {
  public:
@@ -41,19 +49,20 @@ class AnswerWriter {
   // A stream, in this order; each returns bytes of server-sent events.
   virtual std::string begin() = 0;
   virtual std::string token(size_t choice, const TokenEvent& event) = 0;
-  virtual std::string choice_end(size_t choice, const Completion& completion) = 0;
-  virtual std::string end(std::span<const Completion> choices) = 0;
+  virtual std::string choice_end(size_t choice, const Answer& completion) = 0;
+  virtual std::string end(std::span<const Answer> choices) = 0;
   // Instead of the rest.
   virtual std::string failure(const ApiError& error) = 0;
 
   // Without streaming.
-  virtual Json whole(std::span<const Completion> choices) = 0;
+  virtual Json whole(std::span<const Answer> choices) = 0;
 };
 
 // A request that is ready to be computed.
 struct ApiRequest {
   std::vector<Request> choices;
   bool stream = false;
+  GuardPolicy guard;
   std::unique_ptr<AnswerWriter> writer;
 };
 
@@ -66,6 +75,7 @@ struct ApiContext {
   int64_t created = 0;  // seconds since 1970
   uint64_t client = 0;  // whose key it shows
   std::chrono::steady_clock::time_point deadline{};
+  std::string repetition_guard = kGuardOff;  // where the request does not say
 };
 
 inline constexpr int64_t kChoicesMax = 16;  // n, and prompts of one request

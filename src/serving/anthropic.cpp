@@ -8,16 +8,16 @@ namespace {
 
 constexpr int64_t kAnswerTokensMax = int64_t{1} << 31;
 
-Json stop_reason(const Completion& completion) {
+Json stop_reason(const Answer& completion) {
   if (completion.reason == FinishReason::kLength) return "max_tokens";
   return completion.stop.empty() ? "end_turn" : "stop_sequence";
 }
 
-Json stop_sequence(const Completion& completion) {
+Json stop_sequence(const Answer& completion) {
   return completion.stop.empty() ? Json() : Json(completion.stop);
 }
 
-Json usage_of(const Completion& completion) {
+Json usage_of(const Answer& completion) {
   return {{"input_tokens", completion.prompt_tokens - completion.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", completion.cached_tokens},
@@ -49,30 +49,30 @@ class MessageWriter : public AnswerWriter {
                   {"delta", {{"type", "text_delta"}, {"text", token.text}}}});
   }
 
-  std::string choice_end(size_t, const Completion& completion) override {
-    return event({{"type", "content_block_stop"}, {"index", 0}}) +
-           event({{"type", "message_delta"},
-                  {"delta",
-                   {{"stop_reason", stop_reason(completion)},
-                    {"stop_sequence", stop_sequence(completion)}}},
-                  {"usage", usage_of(completion)}});
+  std::string choice_end(size_t, const Answer& completion) override {
+    Json delta = {
+        {"type", "message_delta"},
+        {"delta",
+         {{"stop_reason", stop_reason(completion)}, {"stop_sequence", stop_sequence(completion)}}},
+        {"usage", usage_of(completion)}};
+    say_guard(delta, completion);
+    return event({{"type", "content_block_stop"}, {"index", 0}}) + event(delta);
   }
 
-  std::string end(std::span<const Completion>) override {
-    return event({{"type", "message_stop"}});
-  }
+  std::string end(std::span<const Answer>) override { return event({{"type", "message_stop"}}); }
 
   std::string failure(const ApiError& error) override {
     return event(error_json(ApiStyle::kAnthropic, error));
   }
 
-  Json whole(std::span<const Completion> choices) override {
-    const Completion& completion = choices[0];
+  Json whole(std::span<const Answer> choices) override {
+    const Answer& completion = choices[0];
     Json message = head();
     message["content"] = Json::array({{{"type", "text"}, {"text", completion.text}}});
     message["stop_reason"] = stop_reason(completion);
     message["stop_sequence"] = stop_sequence(completion);
     message["usage"] = usage_of(completion);
+    say_guard(message, completion);
     return message;
   }
 
@@ -131,6 +131,7 @@ Result<AnthropicChat> read_chat(Fields& fields, std::string& field) {
 Status read_fields(Fields& fields, AnswerFields& answer) {
   TRY(fields.sampling(answer.sampling, {"logprobs", "top_logprobs"}));
   TRY(fields.flag("stream", answer.stream));
+  TRY(read_guard(fields, answer));
   if (fields.find("max_tokens") == nullptr) return fields.wrong("max_tokens", "is missing");
   TRY(fields.whole("max_tokens", 1, kAnswerTokensMax, answer.max_tokens));
   TRY(fields.texts("stop_sequences", kStopStringsMax, kStopStringBytesMax, answer.stop));
@@ -144,7 +145,7 @@ Result<ApiRequest> read_message_request(const ApiContext& context, const Json& b
                                         std::string& field) {
   Fields fields(body);
   AnswerFields answer;
-  answer.sampling = context.defaults;
+  set_defaults(context, answer);
   if (Status status = read_fields(fields, answer); !status.ok()) {
     field = fields.wrong_field();
     return status;
@@ -156,6 +157,7 @@ Result<ApiRequest> read_message_request(const ApiContext& context, const Json& b
   request.choices = make_choices(context, prompt, answer);
   TRY(check_choices(context.engine, request.choices));
   request.stream = answer.stream;
+  request.guard = guard_of(answer);
   request.writer = std::make_unique<MessageWriter>(context, prompt.size());
   return request;
 }

@@ -27,11 +27,13 @@ std::string ChoicesWriter::token(size_t choice, const TokenEvent& event) {
   return chunk(choice, chunk_fields(event.text), nullptr, std::move(logprobs));
 }
 
-std::string ChoicesWriter::choice_end(size_t choice, const Completion& completion) {
-  return chunk(choice, last_chunk_fields(), finish_reason_name(completion.reason), nullptr);
+std::string ChoicesWriter::choice_end(size_t choice, const Answer& completion) {
+  Json fields = last_chunk_fields();
+  say_guard(fields, completion);
+  return chunk(choice, fields, finish_reason_name(completion.reason), nullptr);
 }
 
-std::string ChoicesWriter::end(std::span<const Completion> choices) {
+std::string ChoicesWriter::end(std::span<const Answer> choices) {
   std::string text;
   if (include_usage_) {
     Json json = head(kind_.chunk_object);
@@ -46,11 +48,11 @@ std::string ChoicesWriter::failure(const ApiError& error) {
   return server_event("", error_json(ApiStyle::kOpenAi, error));
 }
 
-Json ChoicesWriter::whole(std::span<const Completion> choices) {
+Json ChoicesWriter::whole(std::span<const Answer> choices) {
   Json json = head(kind_.object);
   json["choices"] = Json::array();
   for (size_t i = 0; i < choices.size(); ++i) {
-    const Completion& c = choices[i];
+    const Answer& c = choices[i];
     Json logprobs;
     if (logprobs_) {
       logprobs = empty_logprobs();
@@ -63,6 +65,7 @@ Json ChoicesWriter::whole(std::span<const Completion> choices) {
     }
     json["choices"].push_back(
         choice_json(i, whole_fields(c.text), std::move(logprobs), finish_reason_name(c.reason)));
+    say_guard(json["choices"].back(), c);
   }
   json["usage"] = usage_json(choices, per_prompt_);
   return json;

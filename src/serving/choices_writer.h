@@ -13,10 +13,10 @@ namespace kvikk {
 class ChoicesWriter : public AnswerWriter {
  public:
   std::string token(size_t choice, const TokenEvent& event) override;
-  std::string choice_end(size_t choice, const Completion& completion) override;
-  std::string end(std::span<const Completion> choices) override;
+  std::string choice_end(size_t choice, const Answer& completion) override;
+  std::string end(std::span<const Answer> choices) override;
   std::string failure(const ApiError& error) override;
-  Json whole(std::span<const Completion> choices) override;
+  Json whole(std::span<const Answer> choices) override;
 
  protected:
   struct Kind {

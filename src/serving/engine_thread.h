@@ -8,12 +8,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "serving/repetition_guard.h"
 
 namespace kvikk {
 
@@ -25,13 +28,25 @@ struct TokenEvent {
   std::vector<TokenLogprob> top;
 };
 
+// What becomes of an answer that repeats itself: its end, or another try with another seed.
+struct GuardPolicy {
+  bool on = false;
+  int retries_max = 0;  // only where nobody was given the tokens of an answer as they came
+};
+
+// What a request got.
+struct Answer : Completion {
+  bool repeated = false;  // it ended, with kStop, because it repeated itself
+  int retries = 0;        // answers that did before it
+};
+
 // Hears of the requests of one job, by their index in it. Called where `deliver` runs things.
 class JobListener {
  public:
   virtual ~JobListener() = default;
   virtual void on_token(size_t index, const TokenEvent& event) = 0;
   // The last word about a request; always comes.
-  virtual void on_done(size_t index, Completion completion) = 0;
+  virtual void on_done(size_t index, Answer answer) = 0;
 };
 
 struct EngineLoad {
@@ -61,7 +76,7 @@ class EngineThread {
   // From any thread. All requests of a job or none: kExhausted when they do not fit into the queue.
   // Tokens come only when `streams`. The requests have passed Engine::check.
   Result<JobId> submit(std::vector<Request> requests, std::shared_ptr<JobListener> listener,
-                       bool streams);
+                       bool streams, GuardPolicy guard = {});
   // From any thread. Ends a job at the next step; unknown ones are over already.
   void cancel(JobId job);
   void cancel_all();
@@ -77,20 +92,45 @@ class EngineThread {
     std::vector<Request> requests;
     std::shared_ptr<JobListener> listener;
     bool streams = false;
+    GuardPolicy guard;
   };
   // One thing that a listener is to hear.
   struct Event {
     std::shared_ptr<JobListener> listener;
     size_t index = 0;
     TokenEvent token;
-    std::unique_ptr<Completion> completion;  // null: a token
+    std::unique_ptr<Answer> answer;  // null: a token
+  };
+
+  // A request of a job that runs.
+  struct Task {
+    Request request;  // as it was asked, where it may be tried again
+    RequestId id = 0;
+    bool done = false;
+    std::optional<RepetitionGuard> guard;
+    size_t tokens = 0;  // that the guard let pass; with it alone, as the next three
+    std::string text;   // of them
+    bool repeated = false;
+    TokenEvent held;  // the token that repeated
+    int retries = 0;
+  };
+  struct Running {
+    std::shared_ptr<JobListener> listener;
+    bool streams = false;
+    GuardPolicy guard;
+    bool cancelled = false;
+    std::vector<Task> tasks;
   };
 
   void run();
   bool take_work();
   void start_job(Job job);
-  void request_done(JobId job, const std::shared_ptr<JobListener>& listener, size_t index,
-                    const Completion& completion);
+  void start_task(JobId job, size_t index, Request request);
+  void token_came(JobId job, size_t index, const Chunk& chunk);
+  void request_done(JobId job, size_t index, const Completion& completion);
+  void finish_task(JobId job, size_t index, Answer answer);
+  bool wants_retry(const Running& running, const Task& task, const Completion& completion) const;
+  void follow_guard();
   void step();
   void flush();
   void fail_all(const std::string& why);
@@ -111,13 +151,10 @@ class EngineThread {
   EngineLoad load_;
 
   // The engine thread's own.
-  struct Running {
-    std::shared_ptr<JobListener> listener;
-    std::vector<RequestId> ids;
-    std::vector<bool> done;
-  };
   std::map<JobId, Running> running_;
   std::vector<Event> events_;
+  std::vector<RequestId> repeating_;               // to be ended after the step
+  std::vector<std::pair<JobId, size_t>> retries_;  // to be started after the step
 
   std::thread thread_;  // last: it uses all the others
 };

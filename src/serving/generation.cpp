@@ -15,11 +15,11 @@ double seconds(Generation::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-bool is_answered(const Completion& completion) {
+bool is_answered(const Answer& completion) {
   return completion.reason == FinishReason::kStop || completion.reason == FinishReason::kLength;
 }
 
-ApiError error_of(const Completion& completion) {
+ApiError error_of(const Answer& completion) {
   if (completion.reason == FinishReason::kCancelled) {
     return {503, "the server is stopping", "", "server_stopping"};
   }
@@ -47,7 +47,8 @@ void Generation::start(ApiRequest request, std::shared_ptr<EngineThread> engine)
   report_.choices.resize(left_);
   last_token_.resize(left_);
   // Tokens are wanted even where only the whole answer is sent: when they come is measured.
-  const auto job = engine_->submit(std::move(request.choices), shared_from_this(), true);
+  const auto job =
+      engine_->submit(std::move(request.choices), shared_from_this(), true, request.guard);
   if (!job.ok()) {
     const bool stopping = job.status().code() == StatusCode::kCancelled;
     return fail({stopping ? 503 : 429, job.status().message(), "",
@@ -94,7 +95,7 @@ void Generation::on_token(size_t index, const TokenEvent& event) {
   reply_->stream(writer_->token(index, event));
 }
 
-void Generation::on_done(size_t index, Completion completion) {
+void Generation::on_done(size_t index, Answer completion) {
   if (!gone_ && stream_ && is_answered(completion)) {
     begin();
     reply_->stream(writer_->choice_end(index, completion));
@@ -105,7 +106,7 @@ void Generation::on_done(size_t index, Completion completion) {
 
 void Generation::finish() {
   if (gone_) return over(kStatusGone, "the client went away");
-  for (const Completion& completion : report_.choices) {
+  for (const Answer& completion : report_.choices) {
     if (is_answered(completion)) continue;
     const ApiError error = error_of(completion);
     if (!begun_) return fail(error);

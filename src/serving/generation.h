@@ -19,7 +19,7 @@ namespace kvikk {
 struct GenerationReport {
   int status = 200;  // as HTTP has it; 499: the client went away
   std::string error;
-  std::vector<Completion> choices;
+  std::vector<Answer> choices;
   double first_token_seconds = -1;      // since it came; -1: there was none
   double seconds = 0;                   // since it came
   std::vector<double> between_seconds;  // from each token to the next, of one choice
@@ -40,7 +40,7 @@ class Generation : public JobListener, public std::enable_shared_from_this<Gener
   void fail(const ApiError& error);
 
   void on_token(size_t index, const TokenEvent& event) override;
-  void on_done(size_t index, Completion completion) override;
+  void on_done(size_t index, Answer answer) override;
 
  private:
   void begin();

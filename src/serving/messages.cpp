@@ -157,4 +157,22 @@ Status check_choices(Engine& engine, const std::vector<Request>& choices) {
   return ok_status();
 }
 
+void set_defaults(const ApiContext& context, AnswerFields& answer) {
+  answer.sampling = context.defaults;
+  answer.repetition_guard = context.repetition_guard;
+}
+
+Status read_guard(Fields& fields, AnswerFields& answer) {
+  std::string& guard = answer.repetition_guard;
+  TRY(fields.text("repetition_guard", guard));
+  if (guard == kGuardOff || guard == kGuardStop || guard == kGuardRetry) return ok_status();
+  return fields.wrong("repetition_guard", "must be 'off', 'stop' or 'retry'");
+}
+
+// Of a stream the client has seen what would have to be taken back.
+GuardPolicy guard_of(const AnswerFields& answer) {
+  const bool retries = answer.repetition_guard == kGuardRetry && !answer.stream;
+  return {answer.repetition_guard != kGuardOff, retries ? kGuardRetriesMax : 0};
+}
+
 }  // namespace kvikk

@@ -36,7 +36,15 @@ struct AnswerFields {
   int64_t choices = 1;
   bool stream = false;
   int64_t priority = 0;  // lower ones start earlier
+  std::string repetition_guard;
 };
+
+// The answer's fields where a request says nothing.
+void set_defaults(const ApiContext& context, AnswerFields& answer);
+
+// "repetition_guard", after "stream".
+Status read_guard(Fields& fields, AnswerFields& answer);
+GuardPolicy guard_of(const AnswerFields& answer);
 
 // The requests for one prompt: one for each choice, all of which draw differently.
 std::vector<Request> make_choices(const ApiContext& context, const std::vector<TokenId>& prompt,

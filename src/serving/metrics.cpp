@@ -84,6 +84,10 @@ struct ModelMetrics {
       counter("kvikk:prefill_rows_total", "Rows of prompts that were computed");
   prometheus::Counter& decode_rows =
       counter("kvikk:decode_rows_total", "Rows of answers that were computed");
+  prometheus::Counter& repetitions = counter("kvikk:repetition_stops_total",
+                                             "Answers that ended because they repeated themselves");
+  prometheus::Counter& retries =
+      counter("kvikk:repetition_retries_total", "Answers tried again because they did");
   prometheus::Counter& drafts = counter("vllm:spec_decode_num_drafts_total", "Drafts checked");
   prometheus::Counter& drafted =
       counter("vllm:spec_decode_num_draft_tokens_total", "Tokens of drafts that were checked");
@@ -145,11 +149,13 @@ void Metrics::count(size_t model, const GenerationReport& report) {
   if (report.first_token_seconds >= 0) m.first_token.Observe(report.first_token_seconds);
   for (const double seconds : report.between_seconds) m.between.Observe(seconds);
   if (report.status == 200) m.request.Observe(report.seconds);
-  for (const Completion& c : report.choices) {
+  for (const Answer& c : report.choices) {
     m.prompt_tokens.Increment(static_cast<double>(c.prompt_tokens));
     m.answer_tokens.Increment(static_cast<double>(c.tokens.size()));
     m.cache_queries.Increment(static_cast<double>(c.prompt_tokens));
     m.cache_hits.Increment(static_cast<double>(c.cached_tokens));
+    m.repetitions.Increment(c.repeated ? 1 : 0);
+    m.retries.Increment(c.retries);
     if (report.status != 200) continue;
     prometheus::Labels reason = m.labels;
     reason["finished_reason"] = finish_reason_name(c.reason);

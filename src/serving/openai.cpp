@@ -23,6 +23,7 @@ Status read_stream_options(Fields& fields, OpenAiFields& answer) {
 
 Status read_openai_fields(Fields& fields, const char* max_tokens_name, OpenAiFields& answer) {
   TRY(fields.flag("stream", answer.stream));
+  TRY(read_guard(fields, answer));
   TRY(read_stream_options(fields, answer));
   TRY(fields.whole("n", 1, kChoicesMax, answer.choices));
   TRY(fields.whole(max_tokens_name, 1, kAnswerTokensMax, answer.max_tokens));
@@ -33,7 +34,7 @@ Status read_openai_fields(Fields& fields, const char* max_tokens_name, OpenAiFie
   return ok_status();
 }
 
-Json usage_json(std::span<const Completion> choices, size_t per_prompt) {
+Json usage_json(std::span<const Answer> choices, size_t per_prompt) {
   size_t prompt = 0;
   size_t cached = 0;
   size_t answered = 0;

@@ -18,7 +18,7 @@ struct OpenAiFields : AnswerFields {
 Status read_openai_fields(Fields& fields, const char* max_tokens_name, OpenAiFields& answer);
 
 // Of `choices`, `per_prompt` of which share a prompt.
-Json usage_json(std::span<const Completion> choices, size_t per_prompt);
+Json usage_json(std::span<const Answer> choices, size_t per_prompt);
 
 // The text of a token as JSON can hold it.
 std::string token_text(const Tokenizer& tokenizer, TokenId token);

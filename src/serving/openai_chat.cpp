@@ -75,7 +75,7 @@ Result<ApiRequest> read_chat_completion(const ApiContext& context, const Json& b
                                         std::string& field) {
   Fields fields(body);
   OpenAiFields answer;
-  answer.sampling = context.defaults;
+  set_defaults(context, answer);
   if (Status status = read_fields(fields, answer); !status.ok()) {
     field = fields.wrong_field();
     return status;
@@ -88,6 +88,7 @@ Result<ApiRequest> read_chat_completion(const ApiContext& context, const Json& b
   request.choices = make_choices(context, prompt, answer);
   TRY(check_choices(context.engine, request.choices));
   request.stream = answer.stream;
+  request.guard = guard_of(answer);
   request.writer = std::make_unique<ChatWriter>(context, *tokenizer, answer);
   return request;
 }

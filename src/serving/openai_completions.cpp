@@ -99,7 +99,7 @@ Result<ApiRequest> read_completion(const ApiContext& context, const Json& body,
                                    std::string& field) {
   Fields fields(body);
   OpenAiFields answer;
-  answer.sampling = context.defaults;
+  set_defaults(context, answer);
   if (Status status = read_fields(fields, answer); !status.ok()) {
     field = fields.wrong_field();
     return status;
@@ -121,6 +121,7 @@ Result<ApiRequest> read_completion(const ApiContext& context, const Json& body,
   field.clear();
   TRY_ASSIGN(const Tokenizer* tokenizer, context.engine.tokenizer());
   request.stream = answer.stream;
+  request.guard = guard_of(answer);
   request.writer =
       std::make_unique<CompletionWriter>(context, *tokenizer, answer, request.choices.size());
   return request;

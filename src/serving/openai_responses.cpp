@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kAnswerTokensMax = int64_t{1} << 31;
 
-Json usage_of(const Completion& completion) {
+Json usage_of(const Answer& completion) {
   return {{"input_tokens", completion.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", completion.cached_tokens}}},
           {"output_tokens", completion.tokens.size()},
@@ -49,7 +49,7 @@ class ResponseWriter : public AnswerWriter {
                  place({{"delta", token.text}, {"logprobs", Json::array()}}));
   }
 
-  std::string choice_end(size_t, const Completion& completion) override {
+  std::string choice_end(size_t, const Answer& completion) override {
     std::string text =
         event("response.output_text.done", place({{"text", text_}, {"logprobs", Json::array()}}));
     text += event("response.content_part.done", part_event(text_));
@@ -58,7 +58,7 @@ class ResponseWriter : public AnswerWriter {
                           {"item", message(status_of(completion), Json::array({part(text_)}))}});
   }
 
-  std::string end(std::span<const Completion> choices) override {
+  std::string end(std::span<const Answer> choices) override {
     const std::string status = status_of(choices[0]);
     return event("response." + status, {{"response", finished(choices[0])}});
   }
@@ -67,10 +67,10 @@ class ResponseWriter : public AnswerWriter {
     return event("error", {{"code", error.code}, {"message", error.message}, {"param", nullptr}});
   }
 
-  Json whole(std::span<const Completion> choices) override { return finished(choices[0]); }
+  Json whole(std::span<const Answer> choices) override { return finished(choices[0]); }
 
  private:
-  static const char* status_of(const Completion& completion) {
+  static const char* status_of(const Answer& completion) {
     return completion.reason == FinishReason::kLength ? "incomplete" : "completed";
   }
 
@@ -97,13 +97,15 @@ class ResponseWriter : public AnswerWriter {
             {"content", std::move(content)}};
   }
 
-  Json finished(const Completion& completion) const {
+  Json finished(const Answer& completion) const {
     const char* status = status_of(completion);
     Json details;
     if (completion.reason == FinishReason::kLength) details = {{"reason", "max_output_tokens"}};
-    return response_json(status,
-                         Json::array({message(status, Json::array({part(completion.text)}))}),
-                         std::move(details), usage_of(completion));
+    Json response =
+        response_json(status, Json::array({message(status, Json::array({part(completion.text)}))}),
+                      std::move(details), usage_of(completion));
+    say_guard(response, completion);
+    return response;
   }
 
   Json response_json(const char* status, Json output, Json incomplete, Json usage) const {
@@ -150,6 +152,7 @@ class ResponseWriter : public AnswerWriter {
 Status read_fields(Fields& fields, AnswerFields& answer, Echo& echo) {
   TRY(fields.sampling(answer.sampling, {"logprobs", "top_logprobs"}));
   TRY(fields.flag("stream", answer.stream));
+  TRY(read_guard(fields, answer));
   TRY(fields.whole("max_output_tokens", 1, kAnswerTokensMax, answer.max_tokens));
   std::string instructions;
   TRY(fields.text("instructions", instructions));
@@ -205,7 +208,7 @@ Result<ApiRequest> read_response_request(const ApiContext& context, const Json& 
                                          std::string& field) {
   Fields fields(body);
   AnswerFields answer;
-  answer.sampling = context.defaults;
+  set_defaults(context, answer);
   Echo echo;
   if (Status status = read_fields(fields, answer, echo); !status.ok()) {
     field = fields.wrong_field();
@@ -218,6 +221,7 @@ Result<ApiRequest> read_response_request(const ApiContext& context, const Json& 
   request.choices = make_choices(context, prompt, answer);
   TRY(check_choices(context.engine, request.choices));
   request.stream = answer.stream;
+  request.guard = guard_of(answer);
   request.writer = std::make_unique<ResponseWriter>(context, std::move(echo));
   return request;
 }

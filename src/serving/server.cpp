@@ -348,13 +348,9 @@ void Server::Parts::use_body(const BodyWork& work, const ModelHost::Lease& lease
   ApiError error;
   try {
     std::string field;
-    ApiContext context{*lease->engine,
-                       setup.sampling,
-                       model_host->model(work.model).name,
-                       work.call.id,
-                       seconds_since_1970(),
-                       work.call.client,
-                       {}};
+    ApiContext context{*lease->engine, setup.sampling,       model_host->model(work.model).name,
+                       work.call.id,   seconds_since_1970(), work.call.client};
+    context.repetition_guard = setup.options.repetition_guard;
     if (setup.options.request_seconds > 0) {
       context.deadline = work.call.came + std::chrono::seconds(setup.options.request_seconds);
     }
@@ -448,7 +444,7 @@ void Server::Parts::log(const std::string& id, const std::string& path, size_t m
   size_t prompt = 0;
   size_t cached = 0;
   size_t answered = 0;
-  for (const Completion& c : report.choices) {
+  for (const Answer& c : report.choices) {
     prompt += c.prompt_tokens;
     cached += c.cached_tokens;
     answered += c.tokens.size();
@@ -479,6 +475,11 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::start(Setup setup) {
+  const std::string& guard = setup.options.repetition_guard;
+  if (guard != kGuardOff && guard != kGuardStop && guard != kGuardRetry) {
+    return invalid_argument("--repetition-guard is '" + short_text(guard) +
+                            "'; it must be off, stop or retry");
+  }
   std::unique_ptr<Server> server(new Server(std::make_unique<Parts>(std::move(setup))));
   Parts& parts = *server->parts_;
   const ServerOptions& options = parts.setup.options;

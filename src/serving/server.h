@@ -28,6 +28,7 @@ struct ServerOptions {
   int32_t queue = 256;
   int32_t body_mib = 8;
   int32_t request_seconds = 0;
+  std::string repetition_guard = "off";
   int32_t drain_seconds = 30;
   bool log_requests = false;
 
@@ -44,6 +45,8 @@ struct ServerOptions {
     v(queue, "queue", 0, 100000, "requests of a model that may wait; more are told to come back");
     v(body_mib, "body_mib", 1, 1024, "MiB that a request may have");
     v(request_seconds, "request_seconds", 0, 86400, "a request ends after so long; 0 = never");
+    v(repetition_guard, "repetition_guard", 1, 16,
+      "for answers that go round in circles: off, stop, retry");
     v(drain_seconds, "drain_seconds", 0, 86400, "for answers to end after Ctrl-C");
     v(log_requests, "log_requests", false, true, "a line of JSON for each request, without texts");
   }

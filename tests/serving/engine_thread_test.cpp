@@ -44,7 +44,7 @@ struct Counter : JobListener {
   std::vector<TokenId> answer;
 
   void on_token(size_t, const TokenEvent&) override { ++tokens; }
-  void on_done(size_t, Completion completion) override {
+  void on_done(size_t, Answer completion) override {
     answer = completion.tokens;
     if (completion.reason == FinishReason::kCancelled) ++cancelled;
     ++done;

@@ -102,7 +102,7 @@ struct Counter : JobListener {
   std::atomic<size_t> tokens{0};
   std::atomic<bool> done{false};
   void on_token(size_t, const TokenEvent&) override { ++tokens; }
-  void on_done(size_t, Completion) override { done = true; }
+  void on_done(size_t, Answer) override { done = true; }
 };
 
 // A request that answers `max_tokens` tokens; the lease ends with it.
