@@ -13,6 +13,7 @@
 #include "serving/metrics.h"
 #include "serving/model_host.h"
 #include "serving/task_threads.h"
+#include "serving/usage_ledger.h"
 #include "serving/web_assets.h"
 #include "text/json_text.h"
 #include "text/option_entry.h"
@@ -82,6 +83,19 @@ Json load_json(const EngineLoad& load) {
           {"steps_total", load.stats.steps}};
 }
 
+Json usage_json(const std::string& key, const std::vector<UsageRow>& rows) {
+  Json data = Json::array();
+  for (const UsageRow& row : rows) {
+    data.push_back({{"model", row.key.model},
+                    {"day", row.key.day},
+                    {"requests", row.counts.requests},
+                    {"prompt_tokens", row.counts.prompt_tokens},
+                    {"cached_tokens", row.counts.cached_tokens},
+                    {"completion_tokens", row.counts.completion_tokens}});
+  }
+  return {{"object", "list"}, {"key", key}, {"data", std::move(data)}};
+}
+
 const WebAsset* find_asset(const std::string& path) {
   for (const WebAsset& asset : web_assets()) {
     if (path == asset.path) return &asset;
@@ -118,6 +132,7 @@ struct Server::Parts {
 
   Setup setup;
   ApiKeys keys;
+  std::unique_ptr<UsageLedger> ledger;  // null: nothing is counted
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<ModelHost> model_host;
@@ -134,8 +149,12 @@ struct Server::Parts {
   };
 
   void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
+  std::string key_name(const Call& call) const {
+    return call.client == 0 ? std::string() : keys.name(static_cast<size_t>(call.client - 1));
+  }
   bool admit(const HttpRequest& request, HttpReply& reply, Call& call);
-  void get(const HttpRequest& request, HttpReply& reply);
+  void get(const HttpRequest& request, const Call& call, std::shared_ptr<HttpReply> reply);
+  void get_usage(const Call& call, std::shared_ptr<HttpReply> reply);
   void generate(const PostRoute& route, const Call& call, HttpRequest request,
                 std::shared_ptr<HttpReply> reply);
   void answer(const PostRoute& route, const Call& call, HttpRequest request,
@@ -161,6 +180,7 @@ struct Server::Parts {
   Json model_json(size_t index, const std::string& name) const;
   Json models_json() const;
   Json loads_json() const;
+  void count(const Call& call, size_t model, const GenerationReport& report);
   void log(const std::string& id, const std::string& path, size_t model,
            const GenerationReport& report);
 };
@@ -180,7 +200,7 @@ void Server::Parts::handle(HttpRequest request, std::shared_ptr<HttpReply> reply
     refusal.headers.push_back({"Allow", "POST"});
     return reply->send(std::move(refusal));
   }
-  get(request, *reply);
+  get(request, call, std::move(reply));
 }
 
 // Whether whoever asks may; answers otherwise.
@@ -212,10 +232,13 @@ bool Server::Parts::admit(const HttpRequest& request, HttpReply& reply, Call& ca
                 {{"WWW-Authenticate", "Basic realm=\"kvikk\", charset=\"UTF-8\""}});
 }
 
-void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
+void Server::Parts::get(const HttpRequest& request, const Call& call,
+                        std::shared_ptr<HttpReply> reply) {
   HttpAnswer found;
   const std::string& path = request.path;
   const std::string models = "/v1/models";
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (path == "/v1/usage" && ledger != nullptr && reads) return get_usage(call, std::move(reply));
   if (const WebAsset* asset = find_asset(path)) {
     found = page_answer(*asset);
   } else if (path == "/health") {
@@ -225,6 +248,7 @@ void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
   } else if (path == "/metrics") {
     found.content_type = "text/plain; version=0.0.4; charset=utf-8";
     found.body = metrics->text(statuses(), http->connections());
+  } else if (path == "/v1/usage" && ledger != nullptr) {  // refused below
   } else if (path == "/v1/loads") {
     found.body = json_line(loads_json());
   } else if (const auto model = path.starts_with(models + "/")
@@ -232,15 +256,15 @@ void Server::Parts::get(const HttpRequest& request, HttpReply& reply) {
                                     : std::nullopt) {
     found.body = json_line(model_json(*model, path.substr(models.size() + 1)));
   } else {
-    return reply.send(error_answer(
+    return reply->send(error_answer(
         style_of(path), {404, "there is no '" + short_text(path) + "'", "", "not_found"}));
   }
-  if (request.method != "GET" && request.method != "HEAD") {
+  if (!reads) {
     found =
         error_answer(style_of(path), {405, path + " is asked with GET", "", "method_not_allowed"});
     found.headers.push_back({"Allow", "GET, HEAD"});
   }
-  reply.send(std::move(found));
+  reply->send(std::move(found));
 }
 
 void Server::Parts::generate(const PostRoute& route, const Call& call, HttpRequest request,
@@ -248,9 +272,10 @@ void Server::Parts::generate(const PostRoute& route, const Call& call, HttpReque
   const auto model = std::make_shared<size_t>(0);
   const auto generation = std::make_shared<Generation>(
       route.style, std::vector<HttpHeader>{{"X-Request-Id", call.id}}, std::move(reply), call.came,
-      [this, model, id = call.id, path = request.path](const GenerationReport& report) {
+      [this, model, call, path = request.path](const GenerationReport& report) {
         metrics->count(*model, report);
-        log(id, path, *model, report);
+        count(call, *model, report);
+        log(call.id, path, *model, report);
       });
   const auto made = std::make_shared<ApiRequest>();
   const auto use = [&route, made](const ApiContext& context, const Json& json, std::string& field) {
@@ -438,6 +463,40 @@ Json Server::Parts::loads_json() const {
   return json;
 }
 
+// What was computed for a key, also for those who did not wait for the end.
+void Server::Parts::count(const Call& call, size_t model, const GenerationReport& report) {
+  if (ledger == nullptr || report.choices.empty()) return;
+  UsageCounts counts;
+  for (const Answer& c : report.choices) {
+    if (c.tokens.empty() && report.status != 200) continue;  // it had not begun
+    counts.requests = 1;
+    counts.prompt_tokens += static_cast<int64_t>(c.prompt_tokens);
+    counts.cached_tokens += static_cast<int64_t>(c.cached_tokens);
+    counts.completion_tokens += static_cast<int64_t>(c.tokens.size());
+  }
+  if (counts.requests == 0) return;
+  const UsageKey key = {key_name(call), model_host->model(model).name, usage_day()};
+  if (ledger->add(key, counts) || !setup.note) return;
+  setup.note("usage of '" + key.key + "' was lost: " + ledger->failure());
+}
+
+// What the key that asks has used.
+void Server::Parts::get_usage(const Call& call, std::shared_ptr<HttpReply> reply) {
+  const bool taken = readers->run([this, name = key_name(call), reply] {
+    HttpAnswer answer;
+    const auto rows = ledger->read(name);
+    if (rows.ok()) {
+      answer.body = json_line(usage_json(name, *rows));
+    } else {
+      answer = error_answer(ApiStyle::kOpenAi,
+                            {500, "the usage cannot be read; the server's log says why", "", ""});
+      if (setup.note) setup.note("usage: " + rows.status().message());
+    }
+    http->post([reply, answer] { reply->send(answer); });
+  });
+  if (!taken) reply->send(error_answer(ApiStyle::kOpenAi, too_many_to_read()));
+}
+
 void Server::Parts::log(const std::string& id, const std::string& path, size_t model,
                         const GenerationReport& report) {
   if (!setup.log || (!setup.options.log_requests && report.status != 500)) return;
@@ -485,6 +544,9 @@ Result<std::unique_ptr<Server>> Server::start(Setup setup) {
   const ServerOptions& options = parts.setup.options;
   if (!options.api_key_file.empty()) {
     TRY_ASSIGN(parts.keys, ApiKeys::parse(parts.setup.api_keys, options.api_key_file));
+  }
+  if (!options.usage_file.empty()) {
+    TRY_ASSIGN(parts.ledger, UsageLedger::open(options.usage_file));
   }
   ModelHost::Options host;
   host.memory_bytes_max = parts.setup.memory_bytes_max;

@@ -21,6 +21,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int32_t port = 8080;
   std::string api_key_file;
+  std::string usage_file;
   std::vector<std::string> alias;
   std::vector<std::string> allow_host;
   int32_t memory_mib = 0;
@@ -37,6 +38,7 @@ struct ServerOptions {
     v(host, "host", 1, 255, "address to listen on; 0.0.0.0 = all of this machine");
     v(port, "port", 0, 65535, "port to listen on; 0 = any free one");
     v(api_key_file, "api_key_file", 0, 4096, "file of keys, one 'KEY' or 'NAME KEY' a line");
+    v(usage_file, "usage_file", 0, 4096, "SQLite file that counts the tokens of each key");
     v(alias, "alias", 1, 255, "a further name that requests may call the first model by");
     v(allow_host, "allow_host", 1, 255, "a name that browsers may call this machine by");
     v(memory_mib, "memory_mib", 0, 1 << 24,
