@@ -8,6 +8,7 @@
 
 #include "machine.h"
 #include "model_source.h"
+#include "serving/http_server.h"
 #include "serving/server.h"
 #include "text/numbers.h"
 #include "verbs.h"
@@ -87,6 +88,15 @@ size_t memory_bytes_max(const ServerOptions& options, size_t models) {
   return models > 1 ? describe_machine().available_bytes / 4 * 3 : 0;
 }
 
+// Before a model is loaded for nothing.
+Status check_tls(const ServerOptions& options) {
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    return invalid_argument("--tls-cert and --tls-key need each other");
+  }
+  return options.tls_cert.empty() ? ok_status()
+                                  : check_tls_files(options.tls_cert, options.tls_key);
+}
+
 void wait_for_signal(const Interrupts& interrupts) {
   pollfd wait = {interrupts.event(), POLLIN, 0};
   while (!interrupts.raised()) ::poll(&wait, 1, -1);
@@ -126,6 +136,7 @@ Status verb_serve(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(validate(engine_options));
+  TRY(check_tls(options));
 
   Server::Setup setup;
   setup.options = options;
@@ -147,7 +158,8 @@ Status verb_serve(Shell& shell, Arguments arguments) {
   const StopOnInterrupt stop(shell.interrupts(), Interrupts::Policy::kDrain);
   TRY_ASSIGN(const std::unique_ptr<Server> server, Server::start(std::move(setup)));
   const std::string host = options.host == "0.0.0.0" ? "127.0.0.1" : options.host;
-  shell.note("listening on http://" + host + ":" + std::to_string(server->port()));
+  const std::string scheme = options.tls_cert.empty() ? "http://" : "https://";
+  shell.note("listening on " + scheme + host + ":" + std::to_string(server->port()));
   wait_for_signal(shell.interrupts());
   drain(shell, *server, options.drain_seconds);
   shell.interrupts().fulfilled();

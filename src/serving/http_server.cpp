@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <new>
@@ -49,9 +50,32 @@ size_t connections_allowed() {
   return std::clamp<size_t>(limit.rlim_cur / 2, 1, kConnectionsMax);
 }
 
+// TLS 1.2 and later, with the system's choice of ciphers.
+Status set_up_tls(const std::string& cert, const std::string& key, asio::ssl::context& tls) {
+  Error error;
+  tls.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                      asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
+                      asio::ssl::context::no_tlsv1_1,
+                  error);
+  // Nobody is there to type a password.
+  if (!error) tls.set_password_callback([](size_t, auto) { return std::string(); }, error);
+  if (!error) tls.use_certificate_chain_file(cert, error);
+  if (error) {
+    return invalid_argument("--tls-cert " + cert + " is no certificate in PEM: " + error.message());
+  }
+  tls.use_private_key_file(key, asio::ssl::context::pem, error);
+  if (error) {
+    return invalid_argument("--tls-key " + key +
+                            " is no private key in PEM, without a password, of " + cert + ": " +
+                            error.message());
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 struct HttpServer::Parts {
+  std::optional<asio::ssl::context> tls;
   HttpContext context;  // before io, whose tasks hold connections that are listed in it
   asio::io_context io{1};
   tcp::acceptor acceptor{io};
@@ -103,6 +127,11 @@ void HttpServer::Parts::run() {
   }
 }
 
+Status check_tls_files(const std::string& cert, const std::string& key) {
+  asio::ssl::context tls(asio::ssl::context::tls_server);
+  return set_up_tls(cert, key, tls);
+}
+
 HttpServer::HttpServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 HttpServer::~HttpServer() { stop(); }
 
@@ -111,6 +140,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerOptions& 
   Parts& parts = *server->parts_;
   parts.context.body_bytes_max = options.body_bytes_max;
   TRY_ASSIGN(const tcp::endpoint endpoint, resolve(parts.io, options));
+  if (!options.tls_cert.empty()) {
+    TRY(set_up_tls(options.tls_cert, options.tls_key,
+                   parts.tls.emplace(asio::ssl::context::tls_server)));
+    parts.context.tls = &*parts.tls;
+  }
   const std::string name = options.host + ":" + std::to_string(options.port);
   Error error;
   parts.acceptor.open(endpoint.protocol(), error);

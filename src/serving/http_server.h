@@ -24,7 +24,12 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;                             // 0: any free one
   size_t body_bytes_max = size_t{8} << 20;  // of a request; beyond: 413
+  std::string tls_cert;                     // PEM files; empty: without TLS
+  std::string tls_key;
 };
+
+// kInvalidArgument where these are no certificate and key that belong together.
+Status check_tls_files(const std::string& cert, const std::string& key);
 
 class HttpServer {
  public:

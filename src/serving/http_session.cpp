@@ -6,6 +6,7 @@
 #include <cctype>
 #include <chrono>
 #include <ctime>
+#include <utility>
 
 #include "base/check.h"
 #include "serving/http_server.h"
@@ -105,12 +106,12 @@ class HttpSession::Reply : public HttpReply {
 HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpContext& context)
     : context_(context),
       place_(context.sessions.insert(context.sessions.end(), this)),
-      stream_(std::move(socket)),
+      stream_(std::move(socket), context.tls),
       buffer_(kHeaderBytesMax + kPipelinedBytesMax) {
   ++context_.connections;
   Error ignored;
-  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-  stream_.socket().non_blocking(true, ignored);
+  stream_.tcp().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.tcp().socket().non_blocking(true, ignored);
 }
 
 HttpSession::~HttpSession() {
@@ -118,16 +119,28 @@ HttpSession::~HttpSession() {
   --context_.connections;
 }
 
+void HttpSession::run() {
+  if (stream_.tls() == nullptr) return read_request();
+  stream_.tcp().expires_after(std::chrono::seconds(kRequestSecondsMax));
+  stream_.tls()->async_handshake(asio::ssl::stream_base::server,
+                                 [self = shared_from_this()](Error error) {
+                                   if (self->state_ != State::kReading) return;
+                                   if (error) return self->close();
+                                   self->read_request();
+                                 });
+}
+
 void HttpSession::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   Error ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  stream_.close();
+  stream_.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.tcp().close();
   if (const auto gone = std::move(gone_)) gone();
 }
 
 void HttpSession::refuse() {
+  if (stream_.tls() != nullptr) return close();  // there is no room for a handshake either
   state_ = State::kAnswering;
   unread_ = true;
   send({503, "text/plain", "too many connections\n", {{"Retry-After", "1"}}});
@@ -140,7 +153,7 @@ void HttpSession::read_request() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(kHeaderBytesMax));
   parser_->body_limit(context_.body_bytes_max);
-  stream_.expires_after(std::chrono::seconds(kRequestSecondsMax));
+  stream_.tcp().expires_after(std::chrono::seconds(kRequestSecondsMax));
   http::async_read_header(stream_, buffer_, *parser_,
                           [self = shared_from_this()](Error error, size_t) {
                             if (self->state_ != State::kReading) return;
@@ -156,12 +169,23 @@ void HttpSession::read_body() {
   if (expect != parser_->get().end() && !parser_->is_done()) {
     const auto length = parser_->content_length();
     if (length && *length > context_.body_bytes_max) return on_read(http::error::body_limit);
-    Error ignored;
-    // So few bytes fit into the system's buffer of a client that has been given nothing yet.
-    stream_.socket().write_some(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")),
-                                ignored);
+    return permit_body();
   }
-  stream_.expires_after(std::chrono::seconds(kRequestSecondsMax));
+  read_rest();
+}
+
+void HttpSession::permit_body() {
+  constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(stream_, asio::buffer(kContinue),
+                    [self = shared_from_this()](Error error, size_t) {
+                      if (self->state_ != State::kReading) return;
+                      if (error) return self->close();
+                      self->read_rest();
+                    });
+}
+
+void HttpSession::read_rest() {
+  stream_.tcp().expires_after(std::chrono::seconds(kRequestSecondsMax));
   http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](Error error, size_t) {
     if (self->state_ == State::kReading) self->on_read(error);
   });
@@ -205,29 +229,54 @@ void HttpSession::dispatch() {
   head_only_ = message.method() == http::verb::head;
   chunked_ = message.version() >= 11;
   unread_ = false;
-  stream_.expires_never();
+  stream_.tcp().expires_never();
   watch();
   context_.handler(take_request(parser_->get()), std::make_shared<Reply>(shared_from_this()));
 }
 
 // Waits for what the client sends next, which may be that it goes away.
 void HttpSession::watch() {
-  stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                              [self = shared_from_this(), serial = serial_](Error error) {
-                                if (!error && self->answering() && self->serial_ == serial)
-                                  self->on_readable();
-                              });
+  if (stream_.tls() != nullptr) return watch_tls();
+  stream_.tcp().socket().async_wait(asio::ip::tcp::socket::wait_read,
+                                    [self = shared_from_this(), serial = serial_](Error error) {
+                                      if (!error && self->answering() && self->serial_ == serial)
+                                        self->on_readable();
+                                    });
 }
 
 void HttpSession::on_readable() {
   const size_t room = buffer_.max_size() - buffer_.size();
   if (room < kReadBytes) return;  // the rest waits; so does the news that it is gone
   Error error;
-  const size_t got = stream_.socket().read_some(buffer_.prepare(kReadBytes), error);
+  const size_t got = stream_.tcp().socket().read_some(buffer_.prepare(kReadBytes), error);
   if (error == asio::error::would_block || error == asio::error::interrupted) return watch();
   if (error) return close();
   buffer_.commit(got);
   watch();
+}
+
+// That a record is there does not say that it holds something, so it is read.
+void HttpSession::watch_tls() {
+  if (buffer_.max_size() - buffer_.size() < kReadBytes) return;
+  watching_ = true;
+  stream_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](Error error, size_t got) {
+                            self->watching_ = false;
+                            if (self->state_ == State::kClosed) return;
+                            self->buffer_.commit(got);
+                            if (const auto then = std::exchange(self->after_watch_, nullptr)) {
+                              return then();
+                            }
+                            if (error) return self->answering() ? self->close() : void();
+                            self->watch_tls();
+                          });
+}
+
+// Ends the watch, since two may not read at once, then goes on.
+void HttpSession::after_watch(std::function<void()> then) {
+  if (!watching_) return then();
+  after_watch_ = std::move(then);
+  stream_.tcp().cancel();
 }
 
 std::string HttpSession::head_of(const HttpAnswer& answer, const std::string& length_line) const {
@@ -279,7 +328,7 @@ void HttpSession::write() {
   writing_ = true;
   written_.clear();
   written_.swap(pending_);
-  stream_.expires_after(std::chrono::seconds(kWriteSecondsMax));
+  stream_.tcp().expires_after(std::chrono::seconds(kWriteSecondsMax));
   asio::async_write(stream_, asio::buffer(written_),
                     [self = shared_from_this()](Error error, size_t) { self->on_written(error); });
 }
@@ -289,12 +338,25 @@ void HttpSession::on_written(Error error) {
   if (state_ == State::kClosed) return;
   if (error) return close();
   if (!pending_.empty()) return write();
-  if (state_ != State::kFinishing) return stream_.expires_never();
-  if (keep_alive_) return read_request();
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  if (!unread_ || error) return close();
-  stream_.expires_after(std::chrono::seconds(kLingerSeconds));
-  linger();
+  if (state_ != State::kFinishing) return stream_.tcp().expires_never();
+  after_watch([self = shared_from_this()] {
+    if (self->keep_alive_) return self->read_request();
+    self->end();
+  });
+}
+
+// Says that nothing follows, then goes.
+void HttpSession::end() {
+  stream_.tcp().expires_after(std::chrono::seconds(kLingerSeconds));
+  if (unread_) {
+    Error error;
+    if (stream_.tls() == nullptr) {
+      stream_.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+    }
+    return error ? close() : linger();
+  }
+  if (stream_.tls() == nullptr) return close();
+  stream_.tls()->async_shutdown([self = shared_from_this()](Error) { self->close(); });
 }
 
 void HttpSession::linger() {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <list>
@@ -14,6 +13,7 @@
 #include <string>
 
 #include "serving/http.h"
+#include "serving/http_stream.h"
 
 namespace kvikk {
 
@@ -24,7 +24,8 @@ using HttpSessions = std::list<HttpSession*>;
 struct HttpContext {
   HttpHandler handler;
   size_t body_bytes_max = 0;
-  bool draining = false;  // connections end with the answer that they wait for
+  boost::asio::ssl::context* tls = nullptr;  // null: connections are not encrypted
+  bool draining = false;                     // connections end with the answer that they wait for
   HttpSessions sessions;
   std::atomic<size_t> connections{0};  // how many those are
 };
@@ -34,7 +35,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   HttpSession(boost::asio::ip::tcp::socket socket, HttpContext& context);
   ~HttpSession();
 
-  void run() { read_request(); }
+  void run();
   bool reading() const { return state_ == State::kReading; }
   bool answering() const { return state_ == State::kAnswering; }
   // Ends the connection; whoever computes its answer is told.
@@ -54,11 +55,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   void read_request();
   void read_body();
+  void permit_body();
+  void read_rest();
   void on_read(Error error);
   void answer_unread(Error error);
   void dispatch();
   void watch();
   void on_readable();
+  void watch_tls();
+  void after_watch(std::function<void()> then);
 
   void send(HttpAnswer answer);
   void begin_stream(const HttpAnswer& head);
@@ -68,11 +73,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void finish_answer();
   void write();
   void on_written(Error error);
+  void end();
   void linger();
 
   HttpContext& context_;
   HttpSessions::iterator place_;
-  boost::beast::tcp_stream stream_;
+  HttpStream stream_;
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   State state_ = State::kReading;
@@ -82,8 +88,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool chunked_ = false;
   bool unread_ = false;  // the request was not read to its end
   bool writing_ = false;
-  std::string written_;  // what the system is taking now
-  std::string pending_;  // what follows
+  std::string written_;                // what the system is taking now
+  std::string pending_;                // what follows
+  bool watching_ = false;              // with TLS: a read waits for what the client sends next
+  std::function<void()> after_watch_;  // then this
   size_t discarded_bytes_ = 0;
   std::function<void()> gone_;
 };

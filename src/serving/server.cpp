@@ -559,6 +559,8 @@ Result<std::unique_ptr<Server>> Server::start(Setup setup) {
   HttpServerOptions http;
   http.host = options.host;
   http.port = options.port;
+  http.tls_cert = options.tls_cert;
+  http.tls_key = options.tls_key;
   http.body_bytes_max = static_cast<size_t>(options.body_mib) << 20;
   TRY_ASSIGN(parts.http, HttpServer::listen(http));
   std::vector<std::string> names;

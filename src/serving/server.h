@@ -20,6 +20,8 @@ namespace kvikk {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int32_t port = 8080;
+  std::string tls_cert;
+  std::string tls_key;
   std::string api_key_file;
   std::string usage_file;
   std::vector<std::string> alias;
@@ -37,6 +39,8 @@ struct ServerOptions {
   void visit(V&& v) {
     v(host, "host", 1, 255, "address to listen on; 0.0.0.0 = all of this machine");
     v(port, "port", 0, 65535, "port to listen on; 0 = any free one");
+    v(tls_cert, "tls_cert", 0, 4096, "speak TLS with this certificate (chain) in PEM");
+    v(tls_key, "tls_key", 0, 4096, "its private key, in PEM without a password");
     v(api_key_file, "api_key_file", 0, 4096, "file of keys, one 'KEY' or 'NAME KEY' a line");
     v(usage_file, "usage_file", 0, 4096, "SQLite file that counts the tokens of each key");
     v(alias, "alias", 1, 255, "a further name that requests may call the first model by");

@@ -43,7 +43,7 @@ class ServeTest(ProgramTest):
         lines = []
         for line in process.stderr:
             lines.append(line.decode())
-            found = re.search(r"listening on http://[^:]+:(\d+)", lines[-1])
+            found = re.search(r"listening on https?://[^:]+:(\d+)", lines[-1])
             if found:
                 return process, int(found.group(1))
         self.fail("the server did not start: " + "".join(lines))
