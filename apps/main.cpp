@@ -28,7 +28,7 @@ struct Verb {
   const char* summary;
 };
 
-constexpr std::array<Verb, 21> kVerbs = {{
+constexpr std::array<Verb, 22> kVerbs = {{
     {"chat", "", verb_chat, "talk with a model in the terminal"},
     {"run", "", verb_run, "one answer on standard output"},
     {"serve", "", verb_serve, "answer many users at once over HTTP"},
@@ -36,6 +36,7 @@ constexpr std::array<Verb, 21> kVerbs = {{
     {"pull", "", verb_pull, "fetch a model"},
     {"rm", "", verb_rm, "remove a fetched model"},
     {"inspect", "", verb_inspect, "what a model file holds and what it needs"},
+    {"bench", "serve", verb_bench_serve, "measure a server under load"},
     {"bench", "", verb_bench, "measure speed: prefill, decode, depth, rows"},
     {"eval", "logits", verb_eval_logits, "raw logits of a list of tokens"},
     {"eval", "batch", verb_eval_batch, "answer many requests from a file"},

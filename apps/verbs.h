@@ -15,6 +15,7 @@ Status verb_pull(Shell& shell, Arguments arguments);
 Status verb_rm(Shell& shell, Arguments arguments);
 Status verb_inspect(Shell& shell, Arguments arguments);
 Status verb_bench(Shell& shell, Arguments arguments);
+Status verb_bench_serve(Shell& shell, Arguments arguments);
 Status verb_eval_logits(Shell& shell, Arguments arguments);
 Status verb_eval_batch(Shell& shell, Arguments arguments);
 Status verb_eval_ppl(Shell& shell, Arguments arguments);

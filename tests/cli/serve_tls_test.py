@@ -159,8 +159,10 @@ class Tls(ServeTest):
         other_cert, other_key = make_certificate(self.folder, "other")
         _, locked = make_certificate(self.folder, "locked", ("-passout", "pass:secret"))
         noise = self.path("noise.pem", "no certificate")
-        for cert, key, word in ((self.cert, other_key, "other.key"), (noise, other_key, "noise.pem"),
-                                (other_cert, locked, "locked.key"), (other_cert, noise, "noise.pem")):
+        for cert, key, word in ((self.cert, other_key, "other.key"),
+                                (noise, other_key, "noise.pem"),
+                                (other_cert, locked, "locked.key"),
+                                (other_cert, noise, "noise.pem")):
             result = self.kvikk("serve", "-m", self.model, "--tls-cert", cert, "--tls-key", key)
             self.assert_failed(result, 2, word)
         result = self.kvikk("serve", "-m", self.model, "--tls-cert", self.cert)
