@@ -131,18 +131,22 @@ Json token_json(const Tokenizer& tokenizer, std::optional<TokenId> token) {
   return {{"id", *token}, {"text", std::string(tokenizer.token_bytes(*token))}};
 }
 
+// Of a GGUF file's vocabulary also what it says of itself, into `json`.
+Result<std::optional<Tokenizer>> read_tokenizer(const OpenedModel& model, Json& json) {
+  if (model.gguf == nullptr || !model.gguf->has("tokenizer.ggml.model")) return model.tokenizer();
+  TRY_ASSIGN(VocabularyData data, read_vocabulary(*model.gguf));
+  json = {{"model", data.model},
+          {"pre", data.pre},
+          {"tokens", data.tokens.size()},
+          {"merges", data.merges.size()}};
+  TRY_ASSIGN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
+  return std::optional<Tokenizer>(std::move(tokenizer));
+}
+
 Json tokenizer_json(const OpenedModel& model) {
-  const Result<std::optional<Tokenizer>> tokenizer = model.tokenizer();
-  if (tokenizer.ok() && !tokenizer->has_value()) return nullptr;
   Json json = Json::object();
-  if (model.gguf != nullptr) {
-    Result<VocabularyData> data = read_vocabulary(*model.gguf);
-    if (!data.ok()) return {{"error", data.status().message()}};
-    json = {{"model", data->model},
-            {"pre", data->pre},
-            {"tokens", data->tokens.size()},
-            {"merges", data->merges.size()}};
-  }
+  const Result<std::optional<Tokenizer>> tokenizer = read_tokenizer(model, json);
+  if (tokenizer.ok() && !tokenizer->has_value()) return nullptr;
   if (!tokenizer.ok()) {
     json["error"] = tokenizer.status().message();
     return json;
@@ -207,7 +211,10 @@ Json inspection_json(const Inspection& inspection, const std::string& path, bool
   }
   json["tokenizer"] = tokenizer_json(model);
   json["chat_template"] = template_json(model);
-  if (inspection.config.has_value()) json["kv"] = cache_json(inspection, machine);
+  if (inspection.config.has_value()) {
+    json["encoder"] = inspection.config->encoder;  // then nothing is cached from step to step
+    if (!inspection.config->encoder) json["kv"] = cache_json(inspection, machine);
+  }
   json["machine"] = {{"memory_bytes", machine.memory_bytes},
                      {"available_bytes", machine.available_bytes},
                      {"cores", machine.cores},
@@ -259,8 +266,11 @@ std::string tokenizer_text(const Json& t) {
   return line("tokenizer", text + (t["adds_bos"] ? ", begins with bos" : ""));
 }
 
-std::string template_text(const Json& t) {
-  if (t.is_null()) return line("chat template", "none: a base model, it continues text");
+std::string template_text(const Json& t, bool encoder) {
+  if (t.is_null()) {
+    return line("chat template", encoder ? "none: an encoder, for 'kvikk embed'"
+                                         : "none: a base model, it continues text");
+  }
   if (t.contains("error"))
     return line("chat template", "cannot be used: " + t["error"].get<std::string>());
   return line("chat template", count_of(t["bytes"]) + " bytes");
@@ -295,7 +305,8 @@ std::string inspection_text(const Json& json) {
     }
   }
   if (json.contains("shape")) text += shape_text(json["shape"]);
-  text += tokenizer_text(json["tokenizer"]) + template_text(json["chat_template"]);
+  text += tokenizer_text(json["tokenizer"]) +
+          template_text(json["chat_template"], json.value("encoder", false));
   if (json.contains("kv")) text += cache_text(json["kv"], json["shape"]["context"]);
   const Json& machine = json["machine"];
   text += line("this machine", bytes_text(machine["available_bytes"]) + " of " +

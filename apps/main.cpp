@@ -28,7 +28,7 @@ struct Verb {
   const char* summary;
 };
 
-constexpr std::array<Verb, 22> kVerbs = {{
+constexpr std::array<Verb, 23> kVerbs = {{
     {"chat", "", verb_chat, "talk with a model in the terminal"},
     {"run", "", verb_run, "one answer on standard output"},
     {"serve", "", verb_serve, "answer many users at once over HTTP"},
@@ -44,6 +44,7 @@ constexpr std::array<Verb, 22> kVerbs = {{
     {"eval", "kl", verb_eval_kl, "distance between two ways of running a model"},
     {"eval", "needle", verb_eval_needle, "what is found in a long text"},
     {"eval", "kv", verb_eval_kv, "every cache in one table: bytes, truth, speed"},
+    {"embed", "", verb_embed, "texts to vectors"},
     {"tokenize", "", verb_tokenize, "text to tokens and back"},
     {"template", "", verb_template, "a conversation as the model sees it"},
     {"search", "build", verb_search_build, "an index of vectors"},

@@ -146,4 +146,17 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,
   return load_engine(shell, model, path, options);
 }
 
+Result<std::unique_ptr<Embedder>> load_embedder(Shell& shell, const std::string& path,
+                                                const EmbedderOptions& options) {
+  TRY_ASSIGN(ModelFile file, ModelFile::open(path));
+  std::unique_ptr<Embedder> embedder;
+  Progress progress(shell, "loading " + path.substr(path.rfind('/') + 1), true);
+  TRY_ASSIGN(embedder,
+             Embedder::load(std::move(file), options, [&progress](const LoadProgress& now) {
+               progress.show(now.done_bytes, now.total_bytes);
+             }));
+  TRY(shell.go_on());
+  return embedder;
+}
+
 }  // namespace kvikk

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/embedder.h"
 #include "engine/engine.h"
 #include "kvikk/engine_options.h"
 #include "shell.h"
@@ -60,5 +61,9 @@ Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model, const 
 // find_model and load_engine.
 Result<LoadedEngine> load_engine(Shell& shell, const ModelOptions& model,
                                  const EngineOptions& options);
+
+// Loads the model of `path` to make vectors of texts.
+Result<std::unique_ptr<Embedder>> load_embedder(Shell& shell, const std::string& path,
+                                                const EmbedderOptions& options);
 
 }  // namespace kvikk

@@ -22,6 +22,7 @@ Status verb_eval_ppl(Shell& shell, Arguments arguments);
 Status verb_eval_kl(Shell& shell, Arguments arguments);
 Status verb_eval_needle(Shell& shell, Arguments arguments);
 Status verb_eval_kv(Shell& shell, Arguments arguments);
+Status verb_embed(Shell& shell, Arguments arguments);
 Status verb_tokenize(Shell& shell, Arguments arguments);
 Status verb_search_build(Shell& shell, Arguments arguments);
 Status verb_search_add(Shell& shell, Arguments arguments);

@@ -4,17 +4,22 @@ r"""Writes tiny random models of every family, with the logits that transformers
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors gguf numpy
     venv/bin/python tools/make_fixtures.py --out FOLDER [--only NAME,...] [--gguf]
 
-A case is a folder in the Hugging Face layout: config.json, model.safetensors (BF16), expected.json
-(prompts, positions, greedy tokens) and expected.f32 (logits of all positions of the short prompt,
-then of some of the long one). Weights are random, but so that a fault shows: attention is neither
-uniform nor one-hot, norms and biases are away from their neutral values. The long prompt exceeds
-every window. With --gguf a twin in GGUF (F32) stands beside it, written as llama.cpp's converter
-writes that family: rows of q and k permuted, fused matrices put in order, norms with their 1 added.
+A case of a decoder is a folder in the Hugging Face layout: config.json, model.safetensors (BF16),
+expected.json (prompts, positions, greedy tokens) and expected.f32 (logits of all positions of the
+short prompt, then of some of the long one). Weights are random, but so that a fault shows: attention
+is neither uniform nor one-hot, norms and biases are away from their neutral values. The long prompt
+exceeds every window. With --gguf a twin in GGUF (F32) stands beside it, written as llama.cpp's
+converter writes that family: rows of q and k permuted, fused matrices put in order, norms with their
+1 added.
+
+A case of an encoder has encoder.json in place of expected.json: tokens whose final states are the
+first part of expected.f32, and where it has a tokenizer texts, their ids, and their vectors of
+length 1 by mean, cls and last token.
 
 tests/data/models holds the output for every case, with twins in GGUF of some:
     venv/bin/python tools/make_fixtures.py --out tests/data/models
     venv/bin/python tools/make_fixtures.py --out tests/data/models --gguf \
-        --only falcon-new,gpt_neox,hunyuan_v1_dense,nemotron,phi,seed_oss,starcoder2
+        --only bert,falcon-new,gpt_neox,hunyuan_v1_dense,nemotron,phi,seed_oss,starcoder2
 """
 
 import argparse
@@ -83,6 +88,12 @@ CASES = {
             "mscale_all_dim": 0.9, "original_max_position_embeddings": 64}),
     "glm": case("glm", head_dim=16, attention_bias=True, partial_rotary_factor=0.5),
 }
+ENCODED = 130  # tokens: more than two pages of the cache
+ENCODERS = {
+    "bert": case("bert", hidden_act="gelu", vocab_size=63, max_position_embeddings=160, **MHA),
+    "roberta": case("roberta", hidden_act="gelu", pad_token_id=1, type_vocab_size=1, **MHA),
+}
+TEXTS = ["a small cat", "Zwei Wörter, nicht mehr?", "", "x" * 70, "one. two!"]
 
 
 def randomize(model, generator):
@@ -90,7 +101,7 @@ def randomize(model, generator):
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
-            is_norm = "norm" in name or ".ln_" in name or "ln_attn" in name or "ln_mlp" in name
+            is_norm = any(n in name.lower() for n in ("norm", ".ln_", "ln_attn", "ln_mlp"))
             if p.dim() == 1 or (is_norm and p.dim() == 2):
                 weight = is_norm and name.endswith("weight")
                 # Norms that add 1 themselves are neutral at 0.
@@ -179,6 +190,63 @@ def make(name, out, gguf):
     print(f"{name}: std {blob.std():.2f}, smallest gap {min(gaps):.3f}")
 
 
+def make_tokenizer(path):
+    """A WordPiece vocabulary of letters."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, decoders
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens = special + list(letters) + ["##" + c for c in letters] + list(",.?!") + ["cat", "##two"]
+    tokenizer = Tokenizer(models.WordPiece({t: i for i, t in enumerate(tokens)},
+                                           unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.save(path)
+    return tokenizer, tokens
+
+
+def make_encoder(name, out, gguf):
+    model_type, values = ENCODERS[name]
+    seed = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
+    config = transformers.AutoConfig.for_model(model_type, **values)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModel.from_config(config, dtype=torch.float32).eval()
+    randomize(model, torch.Generator().manual_seed(seed))
+
+    def states_of(ids):
+        with torch.no_grad():
+            return model(torch.tensor([ids])).last_hidden_state[0].double().numpy()
+
+    folder = os.path.join(out, name)
+    os.makedirs(folder, exist_ok=True)
+    ids = np.random.default_rng(seed).integers(5, config.vocab_size, ENCODED).tolist()
+    parts = [states_of(ids)]
+    expected = {"case": name, "hidden": config.hidden_size, "tokens": ids, "texts": [],
+                "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}"}
+    vocabulary = None
+    if model_type == "bert":
+        tokenizer, vocabulary = make_tokenizer(os.path.join(folder, "tokenizer.json"))
+        for text in TEXTS:
+            plain = tokenizer.encode(text).ids
+            states = states_of(plain)
+            expected["texts"].append({"text": text, "ids": plain})
+            for vector in (states.mean(0), states[0], states[-1]):
+                parts.append(vector / np.linalg.norm(vector))
+    np.concatenate([p.ravel() for p in parts]).astype("<f4").tofile(
+        os.path.join(folder, "expected.f32"))
+    if gguf and vocabulary is not None:
+        import make_fixtures_gguf
+        make_fixtures_gguf.write_encoder(os.path.join(folder, "model.gguf"), model, config,
+                                         vocabulary)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    with open(os.path.join(folder, "encoder.json"), "w", encoding="utf-8") as file:
+        json.dump(expected, file)
+        file.write("\n")
+    print(f"{name}: std {parts[0].std():.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
@@ -187,8 +255,8 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     only = [n for n in options.only.split(",") if n]
-    for name in only or CASES:
-        make(name, options.out, options.gguf)
+    for name in only or [*CASES, *ENCODERS]:
+        (make_encoder if name in ENCODERS else make)(name, options.out, options.gguf)
 
 
 if __name__ == "__main__":

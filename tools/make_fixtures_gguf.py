@@ -10,10 +10,10 @@ ARCHITECTURES = {
     "falcon": "falcon", "exaone4": "exaone4", "ernie4_5": "ernie4_5",
     "hunyuan_v1_dense": "hunyuan-dense", "seed_oss": "seed_oss", "nemotron": "nemotron",
     "gemma": "gemma", "gemma2": "gemma2", "olmo2": "olmo2", "granite": "granite",
-    "smollm3": "smollm3", "glm4": "glm4",
+    "smollm3": "smollm3", "glm4": "glm4", "bert": "bert",
 }
 LAYER_NORM = {"cohere", "cohere2", "starcoder2", "stablelm", "gpt2", "gpt_neox", "phi", "falcon",
-              "nemotron"}
+              "nemotron", "bert"}
 PERMUTED = {"granite", "smollm3"}  # the rows of q and k, as for llama
 ONE_ADDED = {"gemma", "gemma2", "nemotron"}  # to norms
 DROPPED = ("inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias")
@@ -74,7 +74,7 @@ def write_keys(writer, kind, config, heads, kv_heads, head_dim, hidden):
         writer.add_layer_norm_eps(epsilon)
     else:
         writer.add_layer_norm_rms_eps(epsilon)
-    if kind != "gpt2":
+    if kind not in ("gpt2", "bert"):
         writer.add_rope_dimension_count(rotary_of(config, head_dim))
         writer.add_rope_freq_base(rope_base(config, head_dim))
     writer.add_key_length(head_dim)
@@ -125,6 +125,38 @@ def write(path, model, config):
         if kind in ONE_ADDED and stem.endswith("norm") and target.endswith(".weight"):
             rows = rows + 1.0
         writer.add_tensor(target, np.ascontiguousarray(rows, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_encoder(path, model, config, tokens):
+    """Also its WordPiece vocabulary, in which words begin with a mark, not go on with one."""
+    heads, hidden = config.num_attention_heads, config.hidden_size
+    writer = gguf.GGUFWriter(path, ARCHITECTURES[config.model_type])
+    write_keys(writer, config.model_type, config, heads, heads, hidden // heads, hidden)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType.MEAN)
+    special = [t.startswith("[") for t in tokens]
+    writer.add_tokenizer_model("bert")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([t if s else t[2:] if t.startswith("##") else "\u2581" + t
+                           for t, s in zip(tokens, special)])
+    writer.add_token_types([gguf.TokenType.CONTROL if s else gguf.TokenType.NORMAL
+                            for s in special])
+    writer.add_token_type_count(config.type_vocab_size)
+    for add, name in ((writer.add_pad_token_id, "[PAD]"), (writer.add_unk_token_id, "[UNK]"),
+                      (writer.add_bos_token_id, "[CLS]"), (writer.add_eos_token_id, "[SEP]"),
+                      (writer.add_sep_token_id, "[SEP]"), (writer.add_mask_token_id, "[MASK]")):
+        add(tokens.index(name))
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config.num_hidden_layers)
+    for key, tensor in model.state_dict().items():
+        if key.startswith("pooler.") or key.endswith("position_ids"):
+            continue
+        target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+        assert target is not None, key
+        writer.add_tensor(target, tensor.float().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

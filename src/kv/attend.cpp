@@ -70,7 +70,9 @@ void Attention::count_work(Compute& compute, std::span<const Span> spans,
     work.bytes +=
         pages * shape.kv_heads * shape.page_bytes(coded == kNoGroup ? layer.group : coded);
     uint64_t seen = 0;  // tokens, summed over rows
-    for (size_t p = span.first_position; p < end; ++p) seen += p + 1 - first_seen(p, window);
+    for (size_t p = span.first_position; p < end; ++p) {
+      seen += (layer.whole_span ? end : p + 1) - first_seen(p, window);
+    }
     work.float_operations += seen * layer.heads * 2 * (shape.head_dim + shape.value_size());
   }
 }
@@ -117,10 +119,12 @@ Attention::Asked Attention::ask(Compute& compute, const Tile& tile, const Attend
       std::memcpy(query, source + h * head_dim, head_dim * sizeof(float));
       std::fill(query + head_dim, query + key_width, 0.0f);
       asked.visible_begin[row] = static_cast<uint32_t>(first_seen(position, window));
-      asked.visible_end[row] = static_cast<uint32_t>(position + 1);
+      asked.visible_end[row] =
+          static_cast<uint32_t>(layer.whole_span ? seen_end(tile, layer) : position + 1);
     }
   }
   if (shape.groups[layer.group].coded_by == kNoGroup) return asked;
+  CHECK(!layer.whole_span);
   asked.prepared = prepared_.as<float>() + first_row * prepared_width_;
   asked.scales = prepared_.as<float>() + asked_max_ * prepared_width_ + first_row;
   asked.sums = bytes_.as<int32_t>() + first_row * 2;
@@ -169,7 +173,7 @@ void Attention::attend_pages(Compute& compute, const Tile& tile, const AttendLay
 
 void Attention::attend_chunk(Compute& compute, const Tile& tile, const AttendLayer& layer,
                              const Asked& asked, size_t chunk, Partial out, int thread) {
-  const size_t last_page = (tile.span->first_position + tile.first + tile.tokens - 1) / kPageTokens;
+  const size_t last_page = (seen_end(tile, layer) - 1) / kPageTokens;
   // Pages before the first one that any row sees add nothing to a state that is still empty.
   const size_t first_page = std::max(chunk * kChunkPages, asked.first_page());
   const size_t end_page = std::min((chunk + 1) * kChunkPages, last_page + 1);
@@ -214,8 +218,7 @@ void Attention::run_tile(Compute& compute, const Tile& tile, const AttendLayer& 
   const KvShape& shape = tile.span->sequence->pool().shape();
   const Asked asked = ask(compute, tile, layer, static_cast<size_t>(thread) * rows_max_);
   const size_t rows = asked.rows;
-  const size_t last = tile.span->first_position + tile.first + tile.tokens;
-  const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
+  const size_t chunks = (seen_end(tile, layer) - 1) / (kChunkPages * kPageTokens) + 1;
   const size_t index = static_cast<size_t>(thread) * partials_each_;
   const Partial total = partial_at(partials_, index, rows, shape.value_width());
   const Partial part = partial_at(partials_, index + 1, rows, shape.value_width());
@@ -243,8 +246,7 @@ void Attention::run_split(Compute& compute, const AttendLayer& layer) {
   const Tile& first = tiles_[0];
   const KvShape& shape = first.span->sequence->pool().shape();
   const size_t rows = first.tokens * (layer.heads / shape.kv_heads);
-  const size_t last = first.span->first_position + first.first + first.tokens;
-  const size_t chunks = (last - 1) / (kChunkPages * kPageTokens) + 1;
+  const size_t chunks = (seen_end(first, layer) - 1) / (kChunkPages * kPageTokens) + 1;
   const bool coded = shape.groups[layer.group].coded_by != kNoGroup;
   const size_t parts = chunks + (coded ? 1 : 0);  // the last one: the exact pages
   CHECK(shape.kv_heads * parts * partial_floats_ * sizeof(float) <= split_.size());

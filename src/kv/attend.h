@@ -33,6 +33,8 @@ struct AttendLayer {
   size_t queries_stride = 0;
   float* out = nullptr;  // [rows, out_stride]; head h at h * value_size
   size_t out_stride = 0;
+  bool whole_span = false;       // rows see their whole span, not only what is before them;
+                                 // not with coded caches
   float softcap = 0.0f;          // scores become softcap * tanh(score / softcap); 0: they stay
   const float* sinks = nullptr;  // [heads]: a score that takes its share of the softmax and adds
                                  // no value; null: none
@@ -80,6 +82,11 @@ class Attention {
     size_t first_page() const { return visible_begin[0] / kPageTokens; }
   };
 
+  // The position behind the last one that a row of the tile sees.
+  static size_t seen_end(const Tile& tile, const AttendLayer& layer) {
+    return tile.span->first_position +
+           (layer.whole_span ? tile.span->rows : tile.first + tile.tokens);
+  }
   static void count_work(Compute& compute, std::span<const Span> spans, const AttendLayer& layer);
   void plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads);
   void run_tile(Compute& compute, const Tile& tile, const AttendLayer& layer, int thread);

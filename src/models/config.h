@@ -1,7 +1,7 @@
 #pragma once
-// What a decoder is: the sizes and choices that its file declares, in one vocabulary for all
-// families and file formats. A family (llama.cpp ...) fills this in; load.cpp finds the weights
-// that it asks for; decoder.cpp computes it.
+// What a model is: the sizes and choices that its file declares, in one vocabulary for all
+// families and file formats, of decoders and encoders. A family (llama.cpp ...) fills this in;
+// load.cpp finds the weights that it asks for; decoder.cpp computes it.
 
 #include <cstddef>
 #include <string>
@@ -60,6 +60,10 @@ struct ModelConfig {
   bool norm_bias = false;        // of kLayer
   float norm_weight_offset = 0;  // added to stored weights of norms (1 + weight)
   bool parallel = false;         // x + attention(norm(x)) + mlp(norm(x)), not one after the other
+  bool norm_of_sum = false;      // norms after a block are of the stream: x = norm(x + block(x))
+  // Each token sees its whole text, which one batch must hold; there is no head. Layers leave
+  // nothing in the cache that a later step could use.
+  bool encoder = false;
   QkNorm qk_norm = QkNorm::kHead;
   bool qk_norm_after_rope = false;
   bool qk_norm_optional = false;  // its weights may be missing: then there is none
@@ -81,6 +85,8 @@ struct ModelConfig {
 
   // Positions.
   size_t learned_positions = 0;  // rows of a table of position embeddings; 0: none
+  size_t first_position = 0;     // the row of a text's first token
+  size_t token_types = 0;        // rows of that table; 0: as many as the file has
   RopeStyle rope_style = RopeStyle::kHalves;
   float rotary_part = 1.0f;  // of a head, where the file does not say how much rotates
   size_t rotary = 0;         // dimensions of a head that rotate

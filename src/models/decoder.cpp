@@ -1,5 +1,6 @@
-// The forward pass of a decoder. A layer is seven phases, each split over threads and ended by a
-// barrier; phases of one row (decode) that are too small to split run on the calling thread:
+// The forward pass of decoders and encoders. A layer is seven phases, each split over threads and
+// ended by a barrier; phases of one row (decode) that are too small to split run on the calling
+// thread:
 //
 //   1 x += y; n = norm(x), quantized        5 attention output quantized; y = Wo a
 //   2 q, k, v = W n                         6 x += y; n = norm(x); gate, up = W n
@@ -9,6 +10,8 @@
 // y joins x at the start of the next phase 1, so that no phase exists for the addition alone.
 // Norms, biases, factors and the gate are there or not as the configuration says. Where a model
 // runs attention and MLP side by side, phase 6 takes x as it is and both outputs join together.
+// An encoder's keys and values are of use to its own layer alone: all layers store theirs in the
+// same pages, one after the other.
 //
 // attention_block and mlp_block are the two places where a layer of another kind (latent attention,
 // experts) branches off: each leaves its output in y_ (or z_) and the rest stays the same.
@@ -41,6 +44,7 @@ KvShape Model::kv_shape(const ModelConfig& config, KvFormat format,
   KvGroup sliding;
   sliding.window = config.window;
   for (size_t i = 0; i < config.layers; ++i) {
+    if (config.encoder && i > 0) break;
     (config.layer[i].sliding ? sliding : full).layers.push_back(i);
   }
   if (!full.layers.empty()) shape.groups.push_back(full);
@@ -71,8 +75,9 @@ Result<std::unique_ptr<Model>> Model::create(std::shared_ptr<const TensorSource>
   std::unique_ptr<Model> model(new Model(std::move(config), std::move(weights)));
   model->source_ = std::move(source);
   model->rows_max_ = rows_max;
-  const size_t positions = model->config_.learned_positions;
-  if (positions > 0 && context_max > positions) {
+  const size_t learned = model->config_.learned_positions;
+  const size_t positions = learned - model->config_.first_position;
+  if (learned > 0 && context_max > positions) {
     return invalid_argument("a context of " + std::to_string(context_max) +
                             " tokens is more than the " + std::to_string(positions) +
                             " positions that the model has learned");
@@ -136,6 +141,7 @@ void Model::forward(Compute& compute, const Batch& batch) {
   for (size_t s = 0; s < batch.spans.size(); ++s) {
     const Span& span = batch.spans[s];
     CHECK(span.first_row == row);
+    CHECK(!config_.encoder || span.first_position == 0);
     for (size_t i = 0; i < span.rows; ++i, ++row) {
       positions_[row] = static_cast<uint32_t>(span.first_position + i);
       span_of_row_[row] = static_cast<uint32_t>(s);
@@ -162,10 +168,14 @@ void Model::embed(Compute& compute, const Batch& batch) {
     float* x = x_.as<float>() + r * hidden;
     fetch_row(*weights_.source, *weights_.embedding, static_cast<size_t>(batch.tokens[r]), x);
     scale_row(config_.embedding_scale, hidden, x);
-    if (weights_.positions == nullptr) return;
-    float* position = y_.as<float>() + r * padded(hidden);  // free until the first block
-    fetch_row(*weights_.source, *weights_.positions, positions_[r], position);
-    compute.kernels().add(x, position, hidden);
+    add_vector(compute.kernels(), weights_.token_type, x);
+    if (weights_.positions != nullptr) {
+      float* position = y_.as<float>() + r * padded(hidden);  // free until the first block
+      fetch_row(*weights_.source, *weights_.positions, config_.first_position + positions_[r],
+                position);
+      compute.kernels().add(x, position, hidden);
+    }
+    normalize(compute.kernels(), config_, weights_.embedding_norm, x, hidden, x);
   });
 }
 
@@ -191,10 +201,12 @@ void Model::fill_rope_tables(Compute& compute, const Batch& batch) {
 void Model::join(const Kernels& kernels, const Linear& last, const NormWeights& post_norm, float* y,
                  size_t row) {
   const size_t n = config_.hidden;
+  float* x = x_.as<float>() + row * n;
   add_vector(kernels, last.bias, y);
-  normalize(kernels, config_, post_norm, y, n, y);
+  if (!config_.norm_of_sum) normalize(kernels, config_, post_norm, y, n, y);
   scale_row(config_.residual_scale, n, y);
-  kernels.add(x_.as<float>() + row * n, y, n);
+  kernels.add(x, y, n);
+  if (config_.norm_of_sum) normalize(kernels, config_, post_norm, x, n, x);
 }
 
 void Model::join_attention(const Kernels& kernels, size_t layer, size_t row) {
@@ -264,6 +276,7 @@ void Model::attend(Compute& compute, const Batch& batch, size_t layer, const flo
   attend.out = out;
   attend.out_stride = out_stride;
   attend.softcap = config_.attention_softcap;
+  attend.whole_span = config_.encoder;
   attend.sinks = sinks.empty() ? nullptr : sinks.data();
   compute.pool().label("attention");
   attention_->run(compute, batch.spans, attend);

@@ -1,7 +1,8 @@
-// Which tensors a decoder has: asks the loader for each role that the configuration names.
+// Which tensors a model has: asks the loader for each role that the configuration names.
 
 #include "models/model.h"
 #include "models/tensor_loader.h"
+#include "weights/tensor_rows.h"
 
 namespace kvikk {
 
@@ -168,7 +169,28 @@ Result<const StoredTensor*> find_table(const TensorSource& source, TensorLoader&
   return loader.find(name, {hidden, rows > 0 ? rows : tensor->shape[1]});
 }
 
-Status load_head(TensorLoader& loader, const ModelConfig& c, ModelWeights& weights) {
+// What is added to each embedding, and its norm.
+Status load_embedding_parts(const TensorSource& source, TensorLoader& loader, const ModelConfig& c,
+                            ModelWeights& weights) {
+  if (c.names.token_types != nullptr) {
+    TRY_ASSIGN(const StoredTensor* table,
+               find_table(source, loader, c.names.token_types, c.hidden, c.token_types));
+    const size_t all = static_cast<size_t>(table->elements());
+    TRY(loader.vector(table->name, RowChoice::range(all, 0, c.hidden), c.hidden, weights.token_type,
+                      table->shape));
+  }
+  if (c.names.embedding_norm == nullptr) return ok_status();
+  return load_norm(loader, c, c.names.embedding_norm, c.hidden, weights.embedding_norm);
+}
+
+Status load_head(const TensorSource& source, TensorLoader& loader, const ModelConfig& c,
+                 ModelWeights& weights) {
+  if (c.names.head == nullptr) {
+    if (is_readable(*weights.embedding)) return ok_status();
+    return unsupported(source.path() + ": tensor '" + weights.embedding->name +
+                       "' has elements of type " + dtype_info(weights.embedding->type).name +
+                       "; weights cannot be read from that");
+  }
   const std::string head = std::string(c.names.head) + ".weight";
   const bool there = loader.lookup(head) != nullptr;
   weights.tied = c.tied == Presence::kYes || (c.tied == Presence::kIfThere && !there);
@@ -228,8 +250,11 @@ Status find_weights(const TensorSource& source, TensorLoader& loader, ModelConfi
     TRY(load_mlp(layer, c, i, weights.layers[i]));
   }
   loader.ignore_layers(c.names.o, c.layers, c.layers_unused);
-  TRY(load_norm(loader, c, c.names.output_norm, c.hidden, weights.output_norm));
-  TRY(load_head(loader, c, weights));
+  TRY(load_embedding_parts(source, loader, c, weights));
+  if (c.names.output_norm != nullptr) {
+    TRY(load_norm(loader, c, c.names.output_norm, c.hidden, weights.output_norm));
+  }
+  TRY(load_head(source, loader, c, weights));
   TRY(load_rope(source, loader, c));
   return loader.refuse_unknown();
 }
@@ -250,6 +275,7 @@ Result<ModelWeights> load_weights(const TensorSource& source, ModelConfig& confi
   if (weights.positions != nullptr) TRY(loader.validate(pool, *weights.positions));
   if (!weights.tied) TRY(loader.validate(pool, *weights.embedding));
   TRY(loader.pack(pool, weights.memory));
+  if (weights.head_tensor == nullptr) return weights;
   // The top of the product alone is not the top once biases are added.
   const bool two_stages = weights.head.bias.empty() && config.logit_scale > 0.0f;
   const StoredTensor* rows = two_stages ? weights.head_tensor : nullptr;

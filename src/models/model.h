@@ -1,5 +1,5 @@
 #pragma once
-// A loaded decoder and its forward pass: one path for prefill, decode, batches and --exact.
+// A loaded model and its forward pass: one path for prefill, decode, batches, encoders and --exact.
 
 #include <cstdint>
 #include <functional>
@@ -42,10 +42,12 @@ struct LayerWeights {
 
 struct ModelWeights {
   std::vector<LayerWeights> layers;
-  NormWeights output_norm;  // [hidden]
-  Linear head;              // [vocabulary, hidden]
-  OutputHead output;        // the product with it
-  bool tied = false;        // the head is the embedding
+  std::vector<float> token_type;  // [hidden], or empty: added to each embedding
+  NormWeights embedding_norm;     // [hidden]
+  NormWeights output_norm;        // [hidden]
+  Linear head;                    // [vocabulary, hidden]
+  OutputHead output;              // the product with it
+  bool tied = false;              // the head is the embedding
   const StoredTensor* head_tensor = nullptr;
   const TensorSource* source = nullptr;     // outlives the model
   const StoredTensor* embedding = nullptr;  // fetched row by row from the file, as it is
@@ -108,9 +110,12 @@ class Model {
   void observe_queries(QueryObserver observer) { query_observer_ = std::move(observer); }
 
   // Runs all layers over the batch, stores keys and values, keeps the final hidden state of the
-  // output rows. Tokens must be in the vocabulary. Does not advance the sequences.
+  // output rows. Tokens must be in the vocabulary; an encoder's spans are whole texts, from
+  // position 0. Does not advance the sequences.
   void forward(Compute& compute, const Batch& batch);
 
+  // The final hidden states [output rows, hidden] of the last forward.
+  const float* outputs() const { return outputs_.as<float>(); }
   // Logits of `count` output rows of the last forward, from output row `first`: [count, vocabulary
   // rounded up to 16] in a buffer of this model, valid until the next call. count <=
   // logits_rows_max. top: how many of the largest of each row the caller looks at (Sampler::

@@ -35,14 +35,15 @@ extern const ModelDef kGptOss;      // gpt_oss.cpp
 extern const ModelDef kDeepSeek;    // deepseek.cpp
 extern const ModelDef kOlmoe;       // olmoe.cpp
 extern const ModelDef kGraniteMoe;  // granitemoe.cpp
+extern const ModelDef kBert;        // bert.cpp
 
 std::span<const ModelDef* const> model_registry() {
   static constexpr const ModelDef* kModels[] = {
-      &kLlama,      &kMistral,  &kQwen2,    &kQwen3,    &kSmolLm3,   &kGemma,    &kGemma2,
-      &kGemma3,     &kPhi3,     &kOlmo2,    &kGranite,  &kGlm4,      &kCohere,   &kCohere2,
-      &kStarcoder2, &kStablelm, &kGpt2,     &kGptNeox,  &kPhi,       &kFalcon,   &kExaone4,
-      &kErnie45,    &kHunyuan,  &kSeedOss,  &kNemotron, &kMixtral,   &kQwen2Moe, &kQwen3Moe,
-      &kGlm4Moe,    &kGptOss,   &kDeepSeek, &kOlmoe,    &kGraniteMoe};
+      &kLlama,      &kMistral,  &kQwen2,    &kQwen3,    &kSmolLm3,    &kGemma,    &kGemma2,
+      &kGemma3,     &kPhi3,     &kOlmo2,    &kGranite,  &kGlm4,       &kCohere,   &kCohere2,
+      &kStarcoder2, &kStablelm, &kGpt2,     &kGptNeox,  &kPhi,        &kFalcon,   &kExaone4,
+      &kErnie45,    &kHunyuan,  &kSeedOss,  &kNemotron, &kMixtral,    &kQwen2Moe, &kQwen3Moe,
+      &kGlm4Moe,    &kGptOss,   &kDeepSeek, &kOlmoe,    &kGraniteMoe, &kBert};
   return kModels;
 }
 

@@ -52,14 +52,19 @@ TensorLoader::TensorLoader(const TensorSource& source, LoadOptions options,
                            const TensorNames& names)
     : source_(source), options_(std::move(options)), names_(names) {
   const std::string embedding = names.embedding + std::string(".weight");
-  without_module_ = source.find_tensor(embedding) == nullptr &&
-                    source.find_tensor(without_first_part(embedding)) != nullptr;
+  if (source.find_tensor(embedding) != nullptr) return;
+  for (const char* module : {"", "roberta."}) {
+    const std::string other = module + std::string(without_first_part(embedding));
+    if (source.find_tensor(other) == nullptr) continue;
+    module_ = module;
+    return;
+  }
 }
 
 const StoredTensor* TensorLoader::lookup(const std::string& name) const {
   const StoredTensor* tensor = source_.find_tensor(name);
-  if (tensor != nullptr || !without_module_) return tensor;
-  return source_.find_tensor(without_first_part(name));
+  if (tensor != nullptr || !module_.has_value()) return tensor;
+  return source_.find_tensor(*module_ + std::string(without_first_part(name)));
 }
 
 Result<const StoredTensor*> TensorLoader::find(const std::string& name,
@@ -224,8 +229,11 @@ void TensorLoader::ignore(const std::string& name) {
 
 Status TensorLoader::refuse_unknown() const {
   const auto ignored = [&](std::string_view name) {
-    return std::any_of(names_.ignored.begin(), names_.ignored.end(),
-                       [&](const char* end) { return end != nullptr && name.ends_with(end); });
+    return std::any_of(names_.ignored.begin(), names_.ignored.end(), [&](const char* part) {
+      if (part == nullptr) return false;
+      const bool module = std::string_view(part).ends_with('.');
+      return module ? name.starts_with(part) : name.ends_with(part);
+    });
   };
   for (const StoredTensor& tensor : source_.tensors()) {
     if (used_.count(tensor.name) > 0 || ignored(tensor.name)) continue;

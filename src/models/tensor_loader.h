@@ -55,8 +55,8 @@ class TensorLoader {
   TensorLoader(const TensorSource& source, LoadOptions options, const TensorNames& names);
 
   // The tensor NAME.weight, NAME.bias or NAME itself, as `name` says; null if there is none. Files
-  // that were saved without the outermost module ("transformer.h.0 ..." as "h.0 ...") are
-  // recognised by the embedding.
+  // that were saved without the outermost module ("transformer.h.0 ..." as "h.0 ..."), or with
+  // another in its place, are recognised by the embedding.
   const StoredTensor* lookup(const std::string& name) const;
   // A tensor of exactly this shape (innermost first), or an error.
   Result<const StoredTensor*> find(const std::string& name, const std::vector<uint64_t>& shape);
@@ -118,7 +118,8 @@ class TensorLoader {
   const TensorSource& source_;
   LoadOptions options_;
   const TensorNames& names_;
-  bool without_module_ = false;  // names lack their first component
+  // What stands in place of the first component of names, where it is not that.
+  std::optional<std::string> module_;
   std::vector<Job> jobs_;
   std::set<std::string, std::less<>> used_;
 };

@@ -15,9 +15,11 @@ enum class QkvRows {
 
 struct TensorNames {
   const char* embedding = nullptr;
-  const char* positions = nullptr;  // table of learned positions
+  const char* positions = nullptr;    // table of learned positions
+  const char* token_types = nullptr;  // table of parts of a text; all tokens are of part 0
+  const char* embedding_norm = nullptr;
   const char* output_norm = nullptr;
-  const char* head = nullptr;
+  const char* head = nullptr;  // none: an encoder
 
   const char* attention_norm = nullptr;
   const char* post_attention_norm = nullptr;  // of the attention's output
@@ -40,8 +42,9 @@ struct TensorNames {
   const char* down = nullptr;
 
   bool transposed = false;  // matrices are stored [inputs, outputs]
-  // Tensors that files hold and no forward pass needs, by the end of their names.
-  std::array<const char*, 4> ignored = {};
+  // Tensors that files hold and no forward pass needs, by the end of their names, or by a module
+  // at their beginning ("cls.").
+  std::array<const char*, 6> ignored = {};
 };
 
 inline constexpr TensorNames kGgufNames = {
