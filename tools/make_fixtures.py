@@ -6,11 +6,11 @@ r"""Writes tiny random models of every family, with the logits that transformers
 
 A case of a decoder is a folder in the Hugging Face layout: config.json, model.safetensors (BF16),
 expected.json (prompts, positions, greedy tokens) and expected.f32 (logits of all positions of the
-short prompt, then of some of the long one). Weights are random, but so that a fault shows: attention
-is neither uniform nor one-hot, norms and biases are away from their neutral values. The long prompt
-exceeds every window. With --gguf a twin in GGUF (F32) stands beside it, written as llama.cpp's
-converter writes that family: rows of q and k permuted, fused matrices put in order, norms with their
-1 added.
+short prompt, then of some of the long one). Weights are random, but so that a fault shows:
+attention is neither uniform nor one-hot, norms and biases are away from their neutral values. The
+long prompt exceeds every window. With --gguf a twin in GGUF (F32) stands beside it, written as
+llama.cpp's converter writes that family: rows of q and k permuted, fused matrices put in order,
+norms with their 1 added.
 
 A case of an encoder has encoder.json in place of expected.json: tokens whose final states are the
 first part of expected.f32, and where it has a tokenizer texts, their ids, and their vectors of

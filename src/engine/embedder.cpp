@@ -94,6 +94,10 @@ Result<std::unique_ptr<Embedder>> Embedder::load(ModelFile file, const EmbedderO
   return e;
 }
 
+size_t Embedder::count_tokens(std::string_view text) const {
+  return tokenizer_->encode(text, {}).size();
+}
+
 Result<std::vector<TokenId>> Embedder::encode(std::string_view text) const {
   std::vector<TokenId> tokens = tokenizer_->encode(text, {.add_bos_eos = true});
   if (tokens.empty()) return invalid_argument("the text is empty: it has no tokens");

@@ -58,6 +58,8 @@ class Embedder {
   Pooling pooling() const { return pooling_; }
   const char* cpu_level() const { return compute_->kernels().level; }
 
+  // Tokens of a piece of text, without those that begin and end it.
+  size_t count_tokens(std::string_view text) const;
   // A text as the model wants it, begun and ended. Errors: kInvalidArgument for one that has no
   // tokens, or more than the context where texts are not truncated (with both figures).
   Result<std::vector<TokenId>> encode(std::string_view text) const;

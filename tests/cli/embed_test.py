@@ -1,25 +1,14 @@
 """kvikk embed: where texts come from, where vectors go, what is refused."""
 
-import math
 import os
 import struct
 import unittest
 
 from program import MODELS, ProgramTest
+from search_test import read_npy
 
 BERT = os.path.join(MODELS, "bert")
 TEXTS = ["a small cat", "", "one. two!"]
-
-
-def read_npy(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    size = struct.unpack("<H", data[8:10])[0]
-    header = eval(data[10:10 + size].decode())  # noqa: S307: the program's own file
-    numbers = struct.unpack(f"<{math.prod(header['shape'])}f", data[10 + size:])
-    assert header["descr"] == "<f4" and not header["fortran_order"]
-    columns = header["shape"][1]
-    return [list(numbers[i:i + columns]) for i in range(0, len(numbers), columns)]
 
 
 def single(x):
@@ -77,6 +66,79 @@ class Embed(ProgramTest):
         self.assertTrue(result["encoder"])
         self.assertNotIn("kv", result)
         self.assertIn("embed", self.kvikk("inspect", BERT).text)
+
+
+class SearchText(ProgramTest):
+    """A folder of texts is indexed and searched with two commands."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.texts = os.path.join(cls.folder, "texts")
+        os.makedirs(os.path.join(cls.texts, "sub"))
+        os.makedirs(os.path.join(cls.texts, ".hidden"))
+        cls.one = os.path.join(cls.texts, "one.txt")
+        cls.two = os.path.join(cls.texts, "sub", "two.md")
+        for path, content in ((cls.one, b"a cat\nand a dog\n\n\nno more than a line of it\n"),
+                              (cls.two, b"\r\n" + b"x" * 60 + b" " + b"y" * 60 + b"\n"),
+                              (os.path.join(cls.texts, "noise.bin"), b"a\x00b"),
+                              (os.path.join(cls.texts, "latin1.txt"), b"caf\xe9"),
+                              (os.path.join(cls.texts, ".hidden", "three.txt"), b"hidden")):
+            with open(path, "wb") as file:
+                file.write(content)
+        cls.index = os.path.join(cls.folder, "texts.kvx")
+        cls.built = cls.kvikk(cls, "search", "build", "--text", cls.texts, "-o", cls.index,
+                              "-m", BERT, "--passage-tokens", "64", "--bits", "8")
+
+    def ask(self, text, *more):
+        result = self.kvikk("search", "query", self.index, text, "--json", *more)
+        self.assertEqual(result.code, 0, result.error)
+        return result.lines
+
+    def test_passages_know_their_places(self):
+        self.assertEqual(self.built.code, 0, self.built.error)
+        self.assertIn("2 of 4 files were left out", self.built.error)
+        found = self.ask("a cat and a dog no more than a line of it")
+        places = sorted((line["file"], line["line"], line["last_line"], line["text"].strip())
+                        for line in found)
+        self.assertEqual(places,
+                         [(self.one, 1, 5, "a cat\nand a dog\n\nno more than a line of it"),
+                          (self.two, 2, 2, "x" * 60), (self.two, 2, 2, "y" * 60)])
+        self.assertEqual(found[0]["file"], self.one)
+        self.assertAlmostEqual(found[0]["score"], 1.0, places=2)
+        best = self.ask("y" * 60, "--k", 1)
+        self.assertEqual([line["text"].strip() for line in best], ["y" * 60])
+
+    def test_text_for_people(self):
+        result = self.kvikk("search", "query", self.index, "x" * 60, "--k", "1")
+        self.assertEqual(result.code, 0, result.error)
+        self.assertRegex(result.text, r"^(0\.99\d|1\.0\d\d)  .*two\.md:2\n    x{60}")
+
+    def test_refusals(self):
+        for arguments, words in (
+                (("build", "--out", self.index), "--vectors is missing, or --text"),
+                (("build", "--text", ".", "--vectors", "a.npy", "-o", "x"), "not both"),
+                (("build", "--text", self.folder + "/nothing", "-m", BERT, "-o", "x"),
+                 "nothing: cannot be read"),
+                (("query", self.index), "INDEX"),
+                (("query", self.index, "a", "--only", "x.npy"), "--only does not go")):
+            result = self.kvikk("search", *arguments)
+            self.assertIn(result.code, (1, 2))
+            self.assertIn(words, result.error)
+
+    def test_passages_of_another_index(self):
+        other = os.path.join(self.folder, "other.kvx")
+        self.assertEqual(self.kvikk("search", "build", "--text", self.one, "-o", other, "-m",
+                                    BERT).code, 0)
+        with open(self.index + ".passages", "rb") as file:
+            lines = file.read()
+        with open(other + ".passages", "wb") as file:
+            file.write(lines)
+        result = self.kvikk("search", "query", other, "a")
+        self.assertEqual(result.code, 1)
+        self.assertIn("build it again", result.error)
+        os.remove(other + ".passages")
+        self.assertIn("was not built with --text", self.kvikk("search", "query", other, "a").error)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from program import ROOT, ProgramTest
 
 VERBS = ["chat", "run", "models", "pull", "rm", "inspect", "bench", "eval logits", "eval batch",
          "eval ppl", "eval kl", "tokenize", "template", "search build", "search add",
-         "search query", "search info", "search bench"]
+         "search query", "search info", "search bench", "embed"]
 
 
 class Usage(ProgramTest):

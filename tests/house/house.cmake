@@ -51,7 +51,7 @@ endif()
 
 if(TARGET kvikk)
   add_test(NAME fetch.small_models COMMAND ${CMAKE_SOURCE_DIR}/tests/house/fetch_models.sh
-           $<TARGET_FILE:kvikk> smollm2-135m qwen2.5-coder-0.5b gemma-3-270m)
+           $<TARGET_FILE:kvikk> smollm2-135m qwen2.5-coder-0.5b gemma-3-270m all-minilm-l6-v2)
   add_test(NAME fetch.large_model COMMAND ${CMAKE_SOURCE_DIR}/tests/house/fetch_models.sh
            $<TARGET_FILE:kvikk> qwen2.5-coder-1.5b)
   set_tests_properties(fetch.small_models PROPERTIES

@@ -41,7 +41,7 @@ TEST_F(CatalogTest, EveryEntryAddsUp) {
     EXPECT_EQ(bytes, entry.bytes) << entry.name;
     for (const CatalogPiece& piece : entry.terms) EXPECT_TRUE(is_sha256(piece.sha256));
   }
-  EXPECT_EQ(catalog().size(), 4u);
+  EXPECT_EQ(catalog().size(), 5u);
 }
 
 TEST_F(CatalogTest, PublishedNamesSizesAndHashes) {
@@ -75,6 +75,23 @@ TEST_F(CatalogTest, NameOfAModelThatIsNotFetched) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), StatusCode::kNotFound);
   EXPECT_NE(result.status().message().find("kvikk pull smollm2-135m"), std::string::npos);
+}
+
+TEST_F(CatalogTest, FolderThatIsFetched) {
+  const CatalogEntry& entry = *find_catalog_entry("all-minilm-l6-v2");
+  ASSERT_FALSE(entry.folder.empty());
+  const std::string folder = folder_ + "/all-minilm-l6-v2";
+  for (const CatalogPiece& piece : entry.pieces) {
+    EXPECT_FALSE(is_fetched(entry, folder_)) << "lacks " << entry.file_of(piece);
+    const std::filesystem::path file = folder + "/" + entry.file_of(piece);
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file).close();
+    std::filesystem::resize_file(file, piece.bytes);
+  }
+  EXPECT_TRUE(is_fetched(entry, folder_));
+  const Result<std::string> result = resolve_model("all-minilm-l6-v2", folder_);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(*result, folder);
 }
 
 TEST_F(CatalogTest, NameOfAModelThatIsFetched) {

