@@ -5,9 +5,11 @@
 namespace kvikk {
 namespace {
 
-constexpr double kNewShare = 0.15;         // of a new measurement in a moving mean
-constexpr double kForget = 0.995;          // what an older outcome is worth beside a new one
-constexpr double kPriorWeight = 3;         // outcomes that a drafter's own confidence stands for
+constexpr double kNewShare = 0.15;  // of a new measurement in a moving mean
+constexpr double kForget = 0.995;   // what an older outcome is worth beside a new one
+constexpr double kPriorWeight = 3;  // outcomes that a drafter's own confidence stands for
+constexpr double kForgetInSequence = 0.98;
+constexpr double kPriorInSequence = 5;     // outcomes that those of all sequences stand for
 constexpr double kRowShareUnknown = 0.08;  // of T(1) that a row is taken to cost until it is seen
 
 void blend(double* mean, double value) {
@@ -15,6 +17,15 @@ void blend(double* mean, double value) {
 }
 
 }  // namespace
+
+void GuessOdds::observe(double expected, bool right) {
+  expected_ = expected_ * kForgetInSequence + expected;
+  right_ = right_ * kForgetInSequence + (right ? 1 : 0);
+}
+
+double GuessOdds::adjust(double expected) const {
+  return std::min(1.0, expected * (right_ + kPriorInSequence) / (expected_ + kPriorInSequence));
+}
 
 bool DraftPolicy::begin_step(size_t rows) {
   if (rows >= seconds_.size()) return false;
@@ -38,8 +49,9 @@ size_t DraftPolicy::bucket(float confidence) {
 }
 
 void DraftPolicy::observe_outcome(std::span<const float> confidence, size_t right,
-                                  bool next_was_wrong) {
+                                  bool next_was_wrong, GuessOdds& odds) {
   for (size_t i = 0; i < right + (next_was_wrong ? 1 : 0) && i < confidence.size(); ++i) {
+    odds.observe(this->right(confidence[i]), i < right);
     for (Tally* tally : {&tallies_[bucket(confidence[i])], &all_}) {
       tally->right = tally->right * kForget + (i < right ? 1 : 0);
       tally->seen = tally->seen * kForget + 1;
@@ -75,12 +87,13 @@ double DraftPolicy::gain(const Step& step, double tokens, size_t rows, double gu
   return (step.tokens + tokens) / after * (before / step.tokens);
 }
 
-size_t DraftPolicy::length(const Step& step, std::span<const float> confidence) {
+size_t DraftPolicy::length(const Step& step, std::span<const float> confidence,
+                           const GuessOdds& odds) {
   size_t best = 0;
   double best_gain = kGainMin;
   double survives = 1, tokens = 0;
   for (size_t i = 0; i < confidence.size(); ++i) {
-    survives *= right(confidence[i]);
+    survives *= odds.adjust(right(confidence[i]));
     tokens += survives;
     const double g = gain(step, tokens, i + 1, 0);
     if (g <= best_gain) continue;
@@ -90,12 +103,13 @@ size_t DraftPolicy::length(const Step& step, std::span<const float> confidence) 
   return best;
 }
 
-size_t DraftPolicy::length_to_guess(const Step& step, size_t most) {
+size_t DraftPolicy::length_to_guess(const Step& step, size_t most, const GuessOdds& odds) {
   if (pause_ > 0) {
     --pause_;
     return 0;
   }
-  const double rate = (all_.right + kPriorWeight * 0.7) / (all_.seen + kPriorWeight);
+  const double rate = odds.adjust((all_.right + kPriorWeight * 0.7) / (all_.seen + kPriorWeight));
+  most = std::min(most, odds.most_to_guess());
   size_t best = 0;
   double best_gain = 0;
   double survives = 1, tokens = 0;
@@ -112,8 +126,11 @@ size_t DraftPolicy::length_to_guess(const Step& step, size_t most) {
     next_pause_ = kPauseMin;
     return best;
   }
-  // Not worth it as far as is known. It goes on for a while, so that more is known.
-  if (++losses_ < kLossesMax) return std::min<size_t>(best, 2);
+  // Not worth it as far as is known. It goes on for a while, now and then, so that more is known.
+  if (++losses_ < kLossesMax) {
+    pause_ = kPauseOfLoss;
+    return std::min<size_t>(best, 2);
+  }
   losses_ = kLossesMax - 2;  // after the pause one more try decides
   pause_ = next_pause_;
   next_pause_ = std::min(2 * next_pause_, kPauseMax);

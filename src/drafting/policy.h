@@ -15,11 +15,27 @@
 
 namespace kvikk {
 
+// How well a sequence's guesses do beside what the policy expects of guesses: code that is copied
+// and prose that is not take turns in one server, and each is known after a few guesses.
+class GuessOdds {
+ public:
+  // A guess that was expected to be right with that probability.
+  void observe(double expected, bool right);
+  // What an expected probability is worth here.
+  double adjust(double expected) const;
+  // A guess that takes time begins short, and gets longer as guesses turn out right.
+  size_t most_to_guess() const { return 2 + static_cast<size_t>(right_); }
+
+ private:
+  double right_ = 0, expected_ = 0;  // sums in which older guesses count less
+};
+
 class DraftPolicy {
  public:
   static constexpr double kGainMin = 1.03;     // below this a draft is not worth its rows
   static constexpr int kLossesMax = 32;        // so many guesses in a row not worth it: a pause
   static constexpr int64_t kPlainEvery = 128;  // of so many steps one without drafts, to know both
+  static constexpr int64_t kPauseOfLoss = 3;   // steps between such guesses
   static constexpr int64_t kPauseMin = 16, kPauseMax = 1024;  // steps
 
   explicit DraftPolicy(size_t rows_max)
@@ -32,8 +48,9 @@ class DraftPolicy {
   // Guessing `tokens` tokens took so long.
   void observe_guess(size_t tokens, double seconds);
   // Of tokens with these confidences, in order, `right` were right; the next one was wrong unless
-  // all were right or nobody looked.
-  void observe_outcome(std::span<const float> confidence, size_t right, bool next_was_wrong);
+  // all were right or nobody looked. `odds`: of the sequence.
+  void observe_outcome(std::span<const float> confidence, size_t right, bool next_was_wrong,
+                       GuessOdds& odds);
 
   // What the step is so far: `rows` rows that give `tokens` tokens.
   struct Step {
@@ -41,14 +58,14 @@ class DraftPolicy {
     size_t rows = 0;
   };
   // How many of the tokens of a guess that is made already to take.
-  size_t length(const Step& step, std::span<const float> confidence);
+  size_t length(const Step& step, std::span<const float> confidence, const GuessOdds& odds);
   // How many tokens to guess, up to `most`, where guessing itself takes time; 0 also in a pause.
   // `sequences` of the step will share it.
-  size_t length_to_guess(const Step& step, size_t most);
+  size_t length_to_guess(const Step& step, size_t most, const GuessOdds& odds);
 
   // What a step of so many rows is expected to take; 0 while nothing is known.
   double step_seconds(size_t rows) const;
-  // The probability that a token of this confidence is right.
+  // The probability that a token of this confidence is right, in any sequence.
   double right(float confidence) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "drafting/drafter.h"
+#include "drafting/policy.h"
 #include "engine/stop_matcher.h"
 #include "kv/sequence_kv.h"
 #include "kvikk/request.h"
@@ -34,7 +35,9 @@ struct Sequence {
   std::optional<DetokenizeStream> detokenizer;
   StopMatcher stop_matcher;
   std::unique_ptr<SequenceDrafter> drafter;  // null: nobody guesses for it
-  Proposal draft;                            // what is checked in this step
+  GuessOdds odds;
+  size_t guessed_until = 0;  // tokens of the text and the last guess
+  Proposal draft;            // what is checked in this step
   DraftCheck check;
   Completion completion;
   bool cancelled = false;

@@ -17,13 +17,18 @@ void Speculator::guess(Sequence& sequence, size_t most, const DraftPolicy::Step&
   past_.propose(sequence.request.client, sequence.tokens, most, past);
   if (!drafter_->is_free()) {
     if (!past.tokens.empty()) return std::swap(sequence.draft, past);
-    if (fixed_length_ == 0) most = policy_.length_to_guess(step, most);
+    if (fixed_length_ == 0) most = policy_.length_to_guess(step, most, sequence.odds);
     if (most == 0) return;
   }
   const auto start = Sequence::Clock::now();
   sequence.drafter->propose(sequence.tokens, most, sequence.draft);
   const std::chrono::duration<double> seconds = Sequence::Clock::now() - start;
-  policy_.observe_guess(sequence.draft.tokens.size(), seconds.count());
+  // After a pause, and behind a prompt, a guess catches up with the text: no measure of the next.
+  const size_t guessed = sequence.draft.tokens.size();
+  if (sequence.tokens.size() <= sequence.guessed_until + 1) {
+    policy_.observe_guess(guessed, seconds.count());
+  }
+  sequence.guessed_until = sequence.tokens.size() + guessed;
   if (past.tokens.empty()) return;
   const bool is_surer =
       sequence.draft.tokens.empty() || past.confidence.front() > sequence.draft.confidence.front();
@@ -37,10 +42,10 @@ void Speculator::propose(Sequence& sequence, size_t most, DraftPolicy::Step& ste
   if (fixed_length_ > 0) most = std::min(most, fixed_length_);
   if (most == 0) return;
   guess(sequence, most, step);
-  if (fixed_length_ == 0) draft.shorten(policy_.length(step, draft.confidence));
+  if (fixed_length_ == 0) draft.shorten(policy_.length(step, draft.confidence, sequence.odds));
   double survives = 1;
   for (const float confidence : draft.confidence) {
-    survives *= policy_.right(confidence);
+    survives *= sequence.odds.adjust(policy_.right(confidence));
     step.tokens += survives;
   }
   step.rows += draft.tokens.size();
@@ -49,7 +54,7 @@ void Speculator::propose(Sequence& sequence, size_t most, DraftPolicy::Step& ste
 void Speculator::observe(Sequence& sequence, size_t accepted, bool next_was_wrong) {
   const size_t drafted = sequence.draft.tokens.size();
   if (drafted == 0) return;
-  policy_.observe_outcome(sequence.draft.confidence, accepted, next_was_wrong);
+  policy_.observe_outcome(sequence.draft.confidence, accepted, next_was_wrong, sequence.odds);
   stats_.drafted += drafted;
   stats_.accepted += accepted;
   ++stats_.drafts;

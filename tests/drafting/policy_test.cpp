@@ -32,33 +32,39 @@ struct Outcome {
   size_t guesses = 0;
 };
 
-Outcome run(double right, double row, double guess, int steps) {
-  DraftPolicy policy(64);
+// One sequence.
+Outcome run(DraftPolicy& policy, double right, double row, double guess, int steps) {
+  GuessOdds odds;
   std::mt19937 random(1);
   std::uniform_real_distribution<double> uniform(0, 1);
   Outcome total;
-  const std::vector<float> confidence(kMost, static_cast<float>(right));
+  const std::vector<float> confidence(kMost, 0.8f);
   for (int step = 0; step < steps; ++step) {
     size_t n = 0;
     double seconds = 1;
     const bool drafts = policy.begin_step(1);
     if (drafts && guess > 0) {
-      n = policy.length_to_guess({1, 1}, kMost);
+      n = policy.length_to_guess({1, 1}, kMost, odds);
       policy.observe_guess(n, guess * static_cast<double>(n));
       seconds += guess * static_cast<double>(n);
     } else if (drafts) {
-      n = policy.length({1, 1}, confidence);
+      n = policy.length({1, 1}, confidence, odds);
     }
     total.guesses += n > 0;
     size_t accepted = 0;
     while (accepted < n && uniform(random) < right) ++accepted;
-    policy.observe_outcome(std::span(confidence).first(n), accepted, accepted < n);
+    policy.observe_outcome(std::span(confidence).first(n), accepted, accepted < n, odds);
     const double step_seconds = 1 + row * static_cast<double>(n);
     policy.observe_step(1 + n, step_seconds);
     total.tokens += 1 + static_cast<double>(accepted);
     total.seconds += seconds + step_seconds - 1;
   }
   return total;
+}
+
+Outcome run(double right, double row, double guess, int steps) {
+  DraftPolicy policy(64);
+  return run(policy, right, row, guess, steps);
 }
 
 TEST(DraftPolicyTest, ReachesTheBestSpeed) {
@@ -84,12 +90,25 @@ TEST(DraftPolicyTest, StopsWhereItLoses) {
   EXPECT_GT(free.tokens / free.seconds, 0.98);
 }
 
+// After much text that is easy to guess, one that is not: it must not take as long to notice.
+TEST(DraftPolicyTest, ASequenceIsJudgedByItsOwnGuesses) {
+  for (const double guess : {0.0, 0.4}) {
+    DraftPolicy policy(64);
+    run(policy, 0.99, 0.05, guess, 1000);
+    const Outcome hard = run(policy, 0.1, 0.2, guess, 100);
+    EXPECT_GT(hard.tokens / hard.seconds, guess > 0 ? 0.82 : 0.85) << guess;
+    const Outcome easy = run(policy, 0.99, 0.05, guess, 100);
+    EXPECT_GT(easy.tokens / easy.seconds, guess > 0 ? 1.5 : 6) << guess;
+  }
+}
+
 TEST(DraftPolicyTest, LearnsWhatConfidenceMeans) {
   DraftPolicy policy(8);
+  GuessOdds odds;
   const float sure = 0.9f, unsure = 0.3f;
   for (int i = 0; i < 200; ++i) {
-    policy.observe_outcome(std::span(&sure, 1), 1, false);
-    policy.observe_outcome(std::span(&unsure, 1), 0, true);
+    policy.observe_outcome(std::span(&sure, 1), 1, false, odds);
+    policy.observe_outcome(std::span(&unsure, 1), 0, true, odds);
   }
   EXPECT_GT(policy.right(sure), 0.95);
   EXPECT_LT(policy.right(unsure), 0.05);
