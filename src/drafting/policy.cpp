@@ -89,6 +89,7 @@ double DraftPolicy::gain(const Step& step, double tokens, size_t rows, double gu
 
 size_t DraftPolicy::length(const Step& step, std::span<const float> confidence,
                            const GuessOdds& odds) {
+  confidence = confidence.first(std::min(confidence.size(), odds.most_to_guess()));
   size_t best = 0;
   double best_gain = kGainMin;
   double survives = 1, tokens = 0;

@@ -23,7 +23,7 @@ class GuessOdds {
   void observe(double expected, bool right);
   // What an expected probability is worth here.
   double adjust(double expected) const;
-  // A guess that takes time begins short, and gets longer as guesses turn out right.
+  // A text begins with short guesses, which get longer as they turn out right.
   size_t most_to_guess() const { return 2 + static_cast<size_t>(right_); }
 
  private:
