@@ -156,19 +156,15 @@ int32_t largest(const std::vector<int32_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
-bool guesses(const EngineOptions& options) {
-  return !options.spec.empty() && options.spec != "none";
-}
-
 // The cache must hold the deepest measurement, and one sequence for each row beside the base.
-Status size_engine(const BenchPlan& plan, EngineOptions& engine) {
+Status size_engine(const BenchPlan& plan, bool with_spec, EngineOptions& engine) {
   if (plan.depth.empty() || (largest(plan.prefill) == 0 && plan.decode == 0)) {
     return invalid_argument("nothing to measure: --prefill and --decode are 0");
   }
   constexpr int32_t kWarmUp = 64;
   int64_t tokens =
       int64_t{largest(plan.depth)} + std::max({largest(plan.prefill), plan.decode, kWarmUp}) + 1;
-  if (guesses(engine)) {
+  if (with_spec) {
     tokens = std::max(tokens, static_cast<int64_t>(spec_context(static_cast<size_t>(plan.decode))));
   }
   TRY(fit_context(tokens, "this measurement needs", engine));
@@ -273,7 +269,9 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(validate(engine_options));
-  TRY(size_engine(plan, engine_options));
+  // Guesses are a measurement of their own, for who asks; nothing else here has any.
+  const bool with_spec = command.given("spec") && engine_options.spec != "none";
+  TRY(size_engine(plan, with_spec, engine_options));
   TRY_ASSIGN(const std::string path, find_model(shell, model));
   // Before anything is measured: a wrong path must not cost that time.
   TRY_ASSIGN(const std::unique_ptr<OutputFile> plot,
@@ -286,7 +284,7 @@ Status verb_bench(Shell& shell, Arguments arguments) {
   report.model = loaded.path;
   report.kv = loaded.engine->options().kv;
   report.level = loaded.engine->cpu_level();
-  if (guesses(engine_options)) report.spec = engine_options.spec;
+  if (with_spec) report.spec = engine_options.spec;
   report.threads = loaded.engine->options().threads;
   report.load_seconds = loaded.load_seconds;
   const Status status = [&] {

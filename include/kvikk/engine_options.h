@@ -33,7 +33,7 @@ struct EngineOptions {
   std::string weights;  // "q8_0", "q4_0", "q4_k": float weights are quantized; empty: as stored
   // Who guesses what comes next, so that several tokens are computed in one step: "none", "auto",
   // "ngram", "suffix" or "model:PATH" of a smaller model; empty: none. Changes no output.
-  std::string spec;
+  std::string spec = "auto";
   int32_t draft = 0;  // tokens guessed at a time; 0: as many as measurement says are worth it
   // Tokens of answers that guesses for the same client's later requests may come from; 0: none.
   int32_t spec_memory = 0;
@@ -69,7 +69,7 @@ struct EngineOptions {
     v(o.weights, "weights", 0, 32,
       "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
     v(o.spec, "spec", 0, 4096,
-      "guess ahead: none, auto, ngram, suffix, model:MODEL; changes no output");
+      "guess ahead: auto, none, ngram, suffix, model:MODEL; same output");
     v(o.draft, "draft", 0, 32, "tokens to guess at a time; 0 = as many as pays");
     v(o.spec_memory, "spec_memory", 0, 1 << 24,
       "tokens of past answers to guess from; 0 = none are kept");

@@ -52,7 +52,7 @@ class Batch(ProgramTest):
         for row in rows:
             row["max_tokens"] += 60
             row["logit_bias"] = {"65": 9, "66": 9}  # so that there is something to guess
-        want = self.batch(rows, "--concurrency", 1)
+        want = self.batch(rows, "--concurrency", 1, "--spec", "none")
         for spec in ("none", "ngram", "suffix", "auto", f"model:{self.tiny}"):
             for more in (["--concurrency", 1], ["--concurrency", 6, "--draft", 5]):
                 result = self.batch(rows, "--spec", spec, *more)

@@ -86,6 +86,7 @@ TEST_P(Speculation, ChangesNothing) {
   options.threads = 1;
   options.context = 512;
   options.kv = GetParam().kv;
+  options.spec = "none";
   const auto plain = open(GetParam().model, options);
   const std::vector<Answer> expected = answers(*plain, requests);
   const std::string itself = "model:" + model_path(GetParam().model);
