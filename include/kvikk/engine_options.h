@@ -68,8 +68,7 @@ struct EngineOptions {
       "kv auto: mean KL divergence from the exact cache that is allowed");
     v(o.weights, "weights", 0, 32,
       "quantize float weights at load: q8_0, q4_0, q4_k; kept for the next time");
-    v(o.spec, "spec", 0, 4096,
-      "guess ahead: auto, none, ngram, suffix, model:MODEL; same output");
+    v(o.spec, "spec", 0, 4096, "guess ahead: auto, none, ngram, suffix, model:MODEL; same output");
     v(o.draft, "draft", 0, 32, "tokens to guess at a time; 0 = as many as pays");
     v(o.spec_memory, "spec_memory", 0, 1 << 24,
       "tokens of past answers to guess from; 0 = none are kept");
