@@ -14,11 +14,6 @@ double rate(size_t count, double seconds) {
   return seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0;
 }
 
-// The first token of an answer comes with the prompt.
-double decode_rate(const Completion& c) {
-  return c.tokens.size() < 2 ? 0.0 : rate(c.tokens.size() - 1, c.timing.decode_seconds);
-}
-
 double prefill_rate(const Completion& c) {
   return rate(c.prompt_tokens - c.cached_tokens, c.timing.prefill_seconds);
 }
@@ -36,6 +31,10 @@ struct Partial {
 };
 
 }  // namespace
+
+double decode_rate(const Completion& c) {
+  return c.tokens.size() < 2 ? 0.0 : rate(c.tokens.size() - 1, c.timing.decode_seconds);
+}
 
 Request make_request(std::vector<TokenId> tokens, const AnswerOptions& options,
                      const SamplingOptions& sampling) {

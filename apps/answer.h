@@ -37,6 +37,8 @@ Request make_request(std::vector<TokenId> tokens, const AnswerOptions& options,
 // Engine::submit, of a broken model, of standard output.
 Result<Completion> stream_answer(Shell& shell, Engine& engine, Request request, bool quiet);
 
+// Tokens per second after the first one, which comes with the prompt; 0 where there is no other.
+double decode_rate(const Completion& completion);
 // "prompt 12 tokens (0 cached), 400 tok/s; answer 87 tokens, 180 tok/s".
 std::string stats_text(const Completion& completion);
 nlohmann::ordered_json answer_json(const Completion& completion);

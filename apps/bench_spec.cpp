@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "answer.h"
 #include "base/check.h"
 #include "bench_measure.h"
 #include "models/kv_coding.h"
@@ -34,10 +35,6 @@ Result<Completion> answer(Engine& engine, const Assignment& work, size_t tokens,
   request.ignore_end_of_generation = true;
   request.speculate = speculate;
   return engine.complete(std::move(request));
-}
-
-double decode_rate(const Completion& c) {
-  return static_cast<double>(c.tokens.size() - 1) / c.timing.decode_seconds;
 }
 
 }  // namespace

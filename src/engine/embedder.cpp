@@ -4,7 +4,7 @@
 #include <cmath>
 #include <deque>
 
-#include "weights/block_quantizer.h"
+#include "engine/load_model.h"
 
 namespace kvikk {
 
@@ -32,16 +32,22 @@ Result<size_t> choose_context(const ModelFile& file, const EmbedderOptions& opti
                    std::to_string(kEncoderContextMax) + "; set a smaller context");
 }
 
-}  // namespace
-
-Status validate(const EmbedderOptions& options) {
+// Those that an engine has too.
+EngineOptions engine_options(const EmbedderOptions& options) {
   EngineOptions engine;
   engine.context = options.context;
   engine.threads = options.threads;
   engine.exact = options.exact;
   engine.weights = options.weights;
   engine.cpu_level = options.cpu_level;
-  TRY(validate(engine));
+  engine.cache_dir = options.cache_dir;
+  return engine;
+}
+
+}  // namespace
+
+Status validate(const EmbedderOptions& options) {
+  TRY(validate(engine_options(options)));
   if (options.pooling.empty() || pooling_of(options.pooling).has_value()) return ok_status();
   return invalid_argument("pooling '" + options.pooling +
                           "' is not known; it can be mean, cls, last");
@@ -70,19 +76,9 @@ Result<std::unique_ptr<Embedder>> Embedder::load(ModelFile file, const EmbedderO
              Compute::create(make_kernels(features), threads, config.widest(),
                              std::max(Attention::kTileRows, config.heads / config.kv_heads),
                              Model::attend_dim_max(config, false)));
-  LoadOptions load_options;
-  load_options.exact = options.exact;
-  load_options.weights = quantized_type(options.weights);
-  load_options.cache_dir = options.cache_dir;
-  if (progress) {
-    load_options.progress = [&](uint64_t done, uint64_t total) { progress({done, total}); };
-  }
-  TRY_ASSIGN(ModelWeights weights,
-             load_weights(*file.tensors, config, e->compute_->pool(), load_options));
-  if (e->tokenizer_->size() > config.vocabulary) {
-    return damaged(file.path + ": the tokenizer has " + std::to_string(e->tokenizer_->size()) +
-                   " tokens, the embedding only " + std::to_string(config.vocabulary));
-  }
+  TRY_ASSIGN(ModelWeights weights, load_weights(*file.tensors, config, e->compute_->pool(),
+                                                load_options(engine_options(options), progress)));
+  TRY(check_vocabulary(file.path, *e->tokenizer_, config.vocabulary));
   const KvShape shape = Model::kv_shape(config, options.exact ? KvFormat::kF32 : KvFormat::kBF16);
   // One text may be as long as the context, the others of a step are new in it.
   const size_t slabs = (e->context_ + e->rows_max_) / kPageTokens + kStepTextsMax + 1;

@@ -12,9 +12,9 @@
 #include "engine/chat_prompt.h"
 #include "engine/choose_kv.h"
 #include "engine/condition_keys.h"
+#include "engine/load_model.h"
 #include "models/kv_coding.h"
 #include "text/utf8.h"
-#include "weights/block_quantizer.h"
 
 namespace kvikk {
 
@@ -227,15 +227,8 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   TRY_ASSIGN(parts.compute,
              make_compute(make_kernels(features), o.threads, config,
                           draft_file ? &draft_file->config : nullptr, choice.coded()));
-  LoadOptions load_options;
-  load_options.exact = o.exact;
-  load_options.weights = quantized_type(o.weights);
-  load_options.cache_dir = o.cache_dir;
-  if (progress) {
-    load_options.progress = [&](uint64_t done, uint64_t total) { progress({done, total}); };
-  }
   TRY_ASSIGN(ModelWeights weights,
-             load_weights(*file.tensors, config, parts.compute->pool(), load_options));
+             load_weights(*file.tensors, config, parts.compute->pool(), load_options(o, progress)));
   const size_t context_most = o.context > 0 ? static_cast<size_t>(o.context) : config.context;
   std::shared_ptr<const KvCoder> coder;
   if (choice.coded()) {  // its sizes do not depend on what is measured
@@ -281,10 +274,7 @@ Result<const Tokenizer*> Engine::tokenizer() {
   }
   if (!parts_->tokenizer->ok()) return parts_->tokenizer->status();
   const Tokenizer* tokenizer = &parts_->tokenizer->value();
-  if (tokenizer->size() > config().vocabulary) {
-    return damaged(parts_->file.path + ": the tokenizer has " + std::to_string(tokenizer->size()) +
-                   " tokens, the embedding only " + std::to_string(config().vocabulary));
-  }
+  TRY(check_vocabulary(parts_->file.path, *tokenizer, config().vocabulary));
   return tokenizer;
 }
 
