@@ -134,20 +134,28 @@ std::vector<size_t> sample_rows(size_t count, size_t wanted) {
   return rows;
 }
 
+double to_unit(const float* vector, size_t dimensions, float* out) {
+  double squares = 0;
+  for (size_t i = 0; i < dimensions; ++i) squares += static_cast<double>(vector[i]) * vector[i];
+  const double factor = squares > 0 ? 1 / std::sqrt(squares) : 1;
+  for (size_t i = 0; i < dimensions; ++i) out[i] = static_cast<float>(vector[i] * factor);
+  return squares;
+}
+
 Result<std::vector<float>> ready_sample(std::span<const float> sample, size_t dimensions,
                                         size_t wanted, Metric metric) {
   const size_t d = dimensions;
   std::vector<float> rows;
+  std::vector<float> unit(d);
   for (const size_t row : sample_rows(sample.size() / d, wanted)) {
     const float* x = sample.data() + row * d;
-    double squares = 0;
-    for (size_t i = 0; i < d; ++i) squares += static_cast<double>(x[i]) * x[i];
+    const double squares = to_unit(x, d, unit.data());
     if (!(squares <= kVectorLengthMax * kVectorLengthMax)) {
       return invalid_argument("vector " + std::to_string(row) +
                               " of the sample has a NaN or an infinity, or is too long");
     }
-    const double factor = metric == Metric::kCosine && squares > 0 ? 1 / std::sqrt(squares) : 1;
-    for (size_t i = 0; i < d; ++i) rows.push_back(static_cast<float>(x[i] * factor));
+    const float* ready = metric == Metric::kCosine ? unit.data() : x;
+    rows.insert(rows.end(), ready, ready + d);
   }
   return rows;
 }

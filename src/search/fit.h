@@ -12,6 +12,10 @@ namespace kvikk {
 // More vectors of a sample than this are thinned out evenly.
 inline constexpr size_t kFitVectorsMax = 16384;
 
+// A vector with length 1; zeros as they are. Returns its squared length; where that is no number
+// `out` has none either.
+double to_unit(const float* vector, size_t dimensions, float* out);
+
 // At most `wanted` vectors of a sample [n, dimensions], ready (vector_coder.h). Errors:
 // kInvalidArgument for a NaN, an infinity or too long a vector.
 Result<std::vector<float>> ready_sample(std::span<const float> sample, size_t dimensions,

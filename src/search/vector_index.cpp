@@ -329,11 +329,8 @@ Result<size_t> VectorIndexImpl::probes_for(std::span<const float> queries, doubl
     const VectorLists& lists = *table.lists;
     std::vector<float> products;
     TRY(rank_lists(table, batch, products));
-    std::vector<uint32_t> place(lists.count());
     for (size_t q = 0; q < found.size(); ++q) {
-      const float* of_query = &products[q * lists.stride()];
-      const auto best = lists.best(of_query, options_.metric, 0, lists.count());
-      for (size_t i = 0; i < best.size(); ++i) place[best[i]] = static_cast<uint32_t>(i);
+      const auto place = lists.places(&products[q * lists.stride()], options_.metric);
       for (const Candidate& c : found[q]) places.push_back(place[table.chunks[c.chunk].list]);
     }
     return ok_status();

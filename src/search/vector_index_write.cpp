@@ -17,14 +17,6 @@ namespace {
 // Rows of one task of the thread pool.
 constexpr size_t kTaskRows = kCodedRowsMax;
 
-// A vector with length 1; zeros as they are. [d]
-void to_unit(const float* vector, size_t d, float* out) {
-  double squares = 0;
-  for (size_t i = 0; i < d; ++i) squares += static_cast<double>(vector[i]) * vector[i];
-  const double factor = squares > 0 ? 1 / std::sqrt(squares) : 1;
-  for (size_t i = 0; i < d; ++i) out[i] = static_cast<float>(vector[i] * factor);
-}
-
 // A row as the index keeps it: of unit length for kCosine.
 void put_ready(const IndexOptions& options, const float* vector, uint8_t* out) {
   const size_t d = options.dimensions;

@@ -118,9 +118,7 @@ size_t default_probes(const Kernels& kernels, ThreadPool& pool, std::span<const 
                         return sa != sb ? sa > sb : a < b;
                       });
     lists.products(kernels, &rows[queries[q] * d], 1, products);
-    const std::vector<uint32_t> best = lists.best(products.data(), metric, 0, lists.count());
-    std::vector<uint32_t> place(lists.count());
-    for (size_t i = 0; i < best.size(); ++i) place[best[i]] = static_cast<uint32_t>(i);
+    const std::vector<uint32_t> place = lists.places(products.data(), metric);
     for (size_t i = 0; i < wanted; ++i) places.push_back(place[assigned[order[i]]]);
   }
   return probes_for_places(std::move(places), kProbeRecall);
@@ -228,6 +226,13 @@ std::vector<uint32_t> VectorLists::best(const float* products, Metric metric, si
   if (last < lists.size()) std::nth_element(lists.begin(), end, lists.end(), better);
   std::sort(lists.begin(), end, better);
   return {lists.begin() + static_cast<ptrdiff_t>(first), end};
+}
+
+std::vector<uint32_t> VectorLists::places(const float* products, Metric metric) const {
+  const std::vector<uint32_t> order = best(products, metric, 0, count());
+  std::vector<uint32_t> place(count());
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<uint32_t>(i);
+  return place;
 }
 
 }  // namespace kvikk

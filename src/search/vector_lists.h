@@ -46,6 +46,8 @@ class VectorLists {
   float score(const float* products, uint32_t list, Metric metric) const;
   // The lists that are at places [first, last) when the best score comes first.
   std::vector<uint32_t> best(const float* products, Metric metric, size_t first, size_t last) const;
+  // The place of each list in that order: [count].
+  std::vector<uint32_t> places(const float* products, Metric metric) const;
 
  private:
   std::vector<float> centroids_;     // [lists, dimensions]
