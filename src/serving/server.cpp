@@ -171,11 +171,13 @@ struct Server::Parts {
     Json json;
     size_t model = 0;
   };
+  // False: too many wait to be read.
+  bool read(const Call& call, BodyWork::Use use, BodyWork::Done done, std::string body);
   void read_body(const std::shared_ptr<BodyWork>& work, const std::string& body);
   ApiError parse_body(BodyWork& work, const std::string& body) const;
   void on_model(const std::shared_ptr<BodyWork>& work, const Result<ModelHost::Lease>& lease);
   void use_body(const BodyWork& work, const ModelHost::Lease& lease) const;
-  bool find_model(const Json& body, size_t& model, ApiError& error) const;
+  ApiError find_model(const Json& body, size_t& model) const;
   std::vector<ModelStatus> statuses() const;
   Json model_json(size_t index, const std::string& name) const;
   Json models_json() const;
@@ -238,7 +240,6 @@ void Server::Parts::get(const HttpRequest& request, const Call& call,
   const std::string& path = request.path;
   const std::string models = "/v1/models";
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (path == "/v1/usage" && ledger != nullptr && reads) return get_usage(call, std::move(reply));
   if (const WebAsset* asset = find_asset(path)) {
     found = page_answer(*asset);
   } else if (path == "/health") {
@@ -248,7 +249,8 @@ void Server::Parts::get(const HttpRequest& request, const Call& call,
   } else if (path == "/metrics") {
     found.content_type = "text/plain; version=0.0.4; charset=utf-8";
     found.body = metrics->text(statuses(), http->connections());
-  } else if (path == "/v1/usage" && ledger != nullptr) {  // refused below
+  } else if (path == "/v1/usage" && ledger != nullptr) {
+    if (reads) return get_usage(call, std::move(reply));
   } else if (path == "/v1/loads") {
     found.body = json_line(loads_json());
   } else if (const auto model = path.starts_with(models + "/")
@@ -291,10 +293,7 @@ void Server::Parts::generate(const PostRoute& route, const Call& call, HttpReque
                         std::shared_ptr<EngineThread>(lease, lease->runner.get()));
     });
   };
-  auto work = std::make_shared<BodyWork>(BodyWork{call, use, done, {}, 0});
-  const bool taken =
-      readers->run([this, work, body = std::move(request.body)] { read_body(work, body); });
-  if (!taken) generation->fail(too_many_to_read());
+  if (!read(call, use, done, std::move(request.body))) generation->fail(too_many_to_read());
 }
 
 void Server::Parts::answer(const PostRoute& route, const Call& call, HttpRequest request,
@@ -315,10 +314,15 @@ void Server::Parts::answer(const PostRoute& route, const Call& call, HttpRequest
     }
     http->post([reply, answer] { reply->send(answer); });
   };
-  auto work = std::make_shared<BodyWork>(BodyWork{call, use, done, {}, 0});
-  const bool taken =
-      readers->run([this, work, body = std::move(request.body)] { read_body(work, body); });
-  if (!taken) reply->send(error_answer(route.style, too_many_to_read()));
+  if (!read(call, use, done, std::move(request.body))) {
+    reply->send(error_answer(route.style, too_many_to_read()));
+  }
+}
+
+bool Server::Parts::read(const Call& call, BodyWork::Use use, BodyWork::Done done,
+                         std::string body) {
+  auto work = std::make_shared<BodyWork>(BodyWork{call, std::move(use), std::move(done), {}, 0});
+  return readers->run([this, work, body = std::move(body)] { read_body(work, body); });
 }
 
 // On a reading thread, which does not wait for a model to be loaded.
@@ -337,16 +341,14 @@ void Server::Parts::read_body(const std::shared_ptr<BodyWork>& work, const std::
 
 // The error; none where its message is empty.
 ApiError Server::Parts::parse_body(BodyWork& work, const std::string& body) const {
-  ApiError error;
   try {
     auto json = parse_json_object(body, "the body");
     if (!json.ok()) return error_of(json.status(), "");
     work.json = std::move(*json);
-    find_model(work.json, work.model, error);
+    return find_model(work.json, work.model);
   } catch (const std::bad_alloc&) {
-    error = {503, "out of memory", "", "out_of_memory"};
+    return {503, "out of memory", "", "out_of_memory"};
   }
-  return error;
 }
 
 // On the host's thread: the model that was waited for is there or cannot be.
@@ -389,26 +391,22 @@ void Server::Parts::use_body(const BodyWork& work, const ModelHost::Lease& lease
   work.done(work.model, error, error.message.empty() ? lease : nullptr);
 }
 
-// The model that the body names; the first where it names none.
-bool Server::Parts::find_model(const Json& body, size_t& model, ApiError& error) const {
+// The model that the body names; the first where it names none. The error as parse_body.
+ApiError Server::Parts::find_model(const Json& body, size_t& model) const {
   const auto found = body.find("model");
-  if (found == body.end() || found->is_null()) return true;
-  if (!found->is_string()) {
-    error = {400, "'model' must be a text", "model", ""};
-    return false;
-  }
+  if (found == body.end() || found->is_null()) return {};
+  if (!found->is_string()) return {400, "'model' must be a text", "model", ""};
   const auto& name = found->get_ref<const std::string&>();
   if (const auto index = model_host->find(name)) {
     model = *index;
-    return true;
+    return {};
   }
   std::string names;
   for (size_t i = 0; i < model_host->count(); ++i) {
     names += (i == 0 ? "'" : ", '") + model_host->model(i).name + "'";
   }
-  error = {404, "there is no model '" + short_text(name) + "' here; there is " + names, "model",
-           "model_not_found"};
-  return false;
+  return {404, "there is no model '" + short_text(name) + "' here; there is " + names, "model",
+          "model_not_found"};
 }
 
 std::vector<ModelStatus> Server::Parts::statuses() const {
