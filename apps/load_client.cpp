@@ -180,15 +180,11 @@ void Asking::take_line(std::string_view line) {
   }
   const auto usage = event->find("usage");
   if (usage == event->end() || !usage->is_object()) return;
-  const auto count = [](const nlohmann::ordered_json& object, const char* name) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_number_unsigned() ? found->get<size_t>() : 0;
-  };
-  result.prompt_tokens = count(*usage, "prompt_tokens");
-  result.completion_tokens = count(*usage, "completion_tokens");
+  result.prompt_tokens = json_unsigned(*usage, "prompt_tokens").value_or(0);
+  result.completion_tokens = json_unsigned(*usage, "completion_tokens").value_or(0);
   const auto details = usage->find("prompt_tokens_details");
   if (details != usage->end() && details->is_object()) {
-    result.cached_tokens = count(*details, "cached_tokens");
+    result.cached_tokens = json_unsigned(*details, "cached_tokens").value_or(0);
   }
 }
 

@@ -55,13 +55,9 @@ struct TraceLine {
 
 Result<TraceLine> mooncake_line(const std::string& line, const std::string& where) {
   TRY_ASSIGN(const auto json, parse_json_object(line, where));
-  const auto count = [&](const char* name) -> std::optional<uint64_t> {
-    const auto found = json.find(name);
-    if (found == json.end() || !found->is_number_unsigned()) return std::nullopt;
-    return found->get<uint64_t>();
-  };
-  const auto time = count("timestamp"), input = count("input_length"),
-             output = count("output_length");
+  const auto time = json_unsigned(json, "timestamp");
+  const auto input = json_unsigned(json, "input_length");
+  const auto output = json_unsigned(json, "output_length");
   const auto ids = json.find("hash_ids");
   if (!time || !input || !output || ids == json.end() || !ids->is_array()) {
     return damaged(where + " must have timestamp, input_length, output_length and hash_ids");

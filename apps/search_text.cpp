@@ -100,24 +100,25 @@ Result<PassagesHeader> read_header(LineReader& lines, const std::string& path) {
                        std::to_string(kPassagesVersion));
   }
   const auto model = json.find("model");
-  const auto count = json.find("passages");
-  if (model == json.end() || !model->is_string() || count == json.end() ||
-      !count->is_number_unsigned()) {
+  const auto count = json_unsigned(json, "passages");
+  if (model == json.end() || !model->is_string() || !count) {
     return damaged(lines.where() + ": must have the texts' model and the number of passages");
   }
-  return PassagesHeader{*model, count->get<size_t>()};
+  return PassagesHeader{*model, *count};
 }
 
 Result<Passage> passage_of(const std::string& text, const std::string& where) {
   TRY_ASSIGN(const Json json, parse_json_object(text, where));
-  const auto has = [&](const char* key, bool number) {
+  const auto has_text = [&](const char* key) {
     const auto found = json.find(key);
-    return found != json.end() && (number ? found->is_number_unsigned() : found->is_string());
+    return found != json.end() && found->is_string();
   };
-  if (!has("file", false) || !has("text", false) || !has("line", true) || !has("last_line", true)) {
+  const auto first = json_unsigned(json, "line");
+  const auto last = json_unsigned(json, "last_line");
+  if (!has_text("file") || !has_text("text") || !first || !last) {
     return damaged(where + ": a passage must have file, line, last_line and text");
   }
-  return Passage{json["file"], json["line"], json["last_line"], json["text"]};
+  return Passage{json["file"], *first, *last, json["text"]};
 }
 
 // The passages of the ids that were found.

@@ -94,6 +94,12 @@ Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
   return numbers;
 }
 
+std::optional<uint64_t> json_unsigned(const nlohmann::ordered_json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
+  return found->get<uint64_t>();
+}
+
 std::string json_line(const nlohmann::ordered_json& json) {
   const std::string text =
       json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -1,7 +1,9 @@
 #pragma once
 // JSON that comes from anywhere, files or the network: parsed with limits, errors that say where.
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,9 @@ Result<nlohmann::ordered_json> parse_json_object(std::string_view text, const st
 // A list of whole numbers from 0 to 2^31 - 1: token ids, positions.
 Result<std::vector<TokenId>> json_numbers(const nlohmann::ordered_json& json,
                                           const std::string& where);
+
+// The member of an object if it is there and a whole number from 0.
+std::optional<uint64_t> json_unsigned(const nlohmann::ordered_json& object, const char* name);
 
 // One line of JSON, also for readers that know other line ends than '\n'; text that is no UTF-8
 // becomes U+FFFD.
