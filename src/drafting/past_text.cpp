@@ -24,7 +24,7 @@ void PastText::push(TokenId token) {
 }
 
 void PastText::add(uint64_t client, std::span<const TokenId> answer) {
-  if (!is_on()) return;
+  if (tokens_max_ == 0) return;
   if (answer.size() >= tokens_max_) answer = answer.last(tokens_max_ - 1);
   push(kBreak);
   for (size_t i = 0; i < answer.size(); ++i) {
@@ -53,6 +53,7 @@ size_t PastText::match_length(uint64_t place, std::span<const TokenId> text) con
 
 void PastText::propose(uint64_t client, std::span<const TokenId> text, size_t most,
                        Proposal& out) const {
+  if (ends_.empty()) return;
   for (const size_t length : kLengths) {
     if (text.size() < length) continue;
     const auto found = ends_.find(ngram_hash(text.data() + text.size() - length, length, client));

@@ -21,8 +21,6 @@ class PastText {
   // tokens_max: that are remembered; 0: nothing is.
   explicit PastText(size_t tokens_max) : tokens_max_(tokens_max) {}
 
-  bool is_on() const { return tokens_max_ > 0; }
-
   // An answer that is complete. Forgets the oldest tokens where there is no room.
   void add(uint64_t client, std::span<const TokenId> answer);
   // Adds up to `most` tokens that followed the end of `text` in an answer to `client`.
