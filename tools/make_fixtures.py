@@ -86,6 +86,12 @@ CASES = {
         topk_group=2, rope_parameters={
             "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "mscale": 0.7,
             "mscale_all_dim": 0.9, "original_max_position_embeddings": 64}),
+    # A model that sees images, of which the text runs.
+    "gemma3": ("gemma3", {"text_config": {
+        **BASE, "num_hidden_layers": 6, "head_dim": 16, "sliding_window": 48,
+        "query_pre_attn_scalar": 16}, "mm_tokens_per_image": 4, "vision_config": dict(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1,
+            image_size=28, patch_size=14)}),
     "glm": case("glm", head_dim=16, attention_bias=True, partial_rotary_factor=0.5),
 }
 ENCODED = 130  # tokens: more than two pages of the cache
@@ -151,7 +157,7 @@ def make(name, out, gguf):
     randomize(model, generator)
     scale_logits(model)
     rng = np.random.default_rng(seed)
-    vocab = config.vocab_size
+    vocab = config.get_text_config().vocab_size
     for _ in range(200):
         short = rng.integers(3, vocab, SHORT).tolist()
         greedy, gaps = greedy_of(model, short)
@@ -179,7 +185,7 @@ def make(name, out, gguf):
                     "shape": list(long_logits.shape)}],
     }
     # Families that published GGUF files do not tell apart from others have no twin.
-    if gguf and name not in ("cohere-qk", "glm"):
+    if gguf and name not in ("cohere-qk", "gemma3", "glm"):
         import make_fixtures_gguf
         make_fixtures_gguf.write(os.path.join(folder, "model.gguf"), model, config)
         expected["gguf"] = [{"file": "model.gguf"}]

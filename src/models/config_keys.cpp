@@ -20,6 +20,17 @@ std::string shown(const Json& value) {
   return text;
 }
 
+// A model that also sees images, say, has its language model's keys in an object, and some beside
+// it.
+Json language_part(Json json) {
+  constexpr const char* kBeside[] = {"tie_word_embeddings", "quantization_config"};
+  Json text = std::move(json["text_config"]);
+  for (const char* key : kBeside) {
+    if (!text.contains(key) && json.contains(key)) text[key] = std::move(json[key]);
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<ConfigKeys> ConfigKeys::of(const GgufFile& file) {
@@ -39,6 +50,12 @@ Result<ConfigKeys> ConfigKeys::parse(const std::string& path, std::string_view t
   if (!json.is_object()) return damaged(path + ": is not a JSON object");
   ConfigKeys keys;
   keys.path_ = path;
+  const auto part = json.find("text_config");
+  if (part != json.end() && part->is_object() && part->contains("model_type")) {
+    json = language_part(std::move(json));
+    keys.nested_ = true;
+    keys.path_ += ": text_config";
+  }
   keys.json_ = std::make_shared<const Json>(std::move(json));
   TRY_ASSIGN(keys.architecture_, keys.text({"", "model_type"}));
   return keys;
@@ -54,6 +71,10 @@ std::string ConfigKeys::name(Key key) const {
     if (from == key.json) return std::string(to);
   }
   return std::string(key.json);
+}
+
+void ConfigKeys::set_defaults(Json defaults) {
+  defaults_ = std::make_shared<const Json>(std::move(defaults));
 }
 
 const Json* ConfigKeys::find_exact(std::string_view json_key) const {
@@ -76,7 +97,9 @@ const Json* ConfigKeys::find(std::string_view json_key) const {
     if (from != json_key) continue;
     if (const Json* value = find_exact(to)) return value;
   }
-  return nullptr;
+  if (defaults_ == nullptr) return nullptr;
+  const auto fallback = defaults_->find(json_key);
+  return fallback == defaults_->end() ? nullptr : &*fallback;
 }
 
 bool ConfigKeys::has(Key key) const {

@@ -31,6 +31,9 @@ class ConfigKeys {
   static Result<ConfigKeys> parse(const std::string& path, std::string_view text);
 
   bool is_gguf() const { return gguf_ != nullptr; }
+  // The "text_config" of a config.json whose model also sees images, say. Such a one leaves out
+  // what is as in the family's first models.
+  bool is_nested() const { return nested_; }
   // general.architecture or model_type.
   const std::string& architecture() const { return architecture_; }
   // As messages name the file and the key.
@@ -41,6 +44,8 @@ class ConfigKeys {
   // missing.
   using Alias = std::pair<std::string_view, std::string_view>;
   void set_aliases(std::vector<Alias> aliases) { aliases_ = std::move(aliases); }
+  // An object with values of JSON keys that the file lacks.
+  void set_defaults(nlohmann::json defaults);
 
   // There, and not null.
   bool has(Key key) const;
@@ -73,7 +78,8 @@ class ConfigKeys {
   Status wrong_type(Key key, const char* wanted) const;
 
   const GgufFile* gguf_ = nullptr;
-  std::shared_ptr<const nlohmann::json> json_;
+  std::shared_ptr<const nlohmann::json> json_, defaults_;
+  bool nested_ = false;
   std::string path_;
   std::string architecture_;
   std::vector<Alias> aliases_;

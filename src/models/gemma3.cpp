@@ -10,6 +10,7 @@
 // stores the sum 1 + weight.
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "models/family.h"
 
@@ -28,7 +29,21 @@ Status read_sliding_rope(const ConfigKeys& keys, ModelConfig& c) {
   return ok_status();
 }
 
-Result<ModelConfig> read_config(const ConfigKeys& keys) {
+// What the 4B model has.
+void set_usual_sizes(ConfigKeys& keys) {
+  keys.set_defaults({{"vocab_size", 262208u},
+                     {"num_attention_heads", 8u},
+                     {"num_key_value_heads", 4u},
+                     {"head_dim", 256u},
+                     {"rms_norm_eps", 1e-6},
+                     {"max_position_embeddings", 131072u},
+                     {"query_pre_attn_scalar", 256u},
+                     {"tie_word_embeddings", true}});
+}
+
+Result<ModelConfig> read_config(const ConfigKeys& given) {
+  ConfigKeys keys = given;
+  if (keys.is_nested()) set_usual_sizes(keys);
   ModelConfig defaults;
   defaults.rope.base = 1000000.0f;
   TRY_ASSIGN(ModelConfig c, read_gemma_config(keys, defaults));
@@ -54,7 +69,11 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
 }  // namespace
 
 extern const ModelDef kGemma3;
-const ModelDef kGemma3 = {"Gemma 3",     "gemma3",   {"gemma3_text"}, "text models of all sizes",
-                          "gemma3_text", read_config};
+const ModelDef kGemma3 = {"Gemma 3",
+                          "gemma3",
+                          {"gemma3_text"},
+                          "all sizes; of models that see images the text",
+                          "gemma3_text, gemma3",
+                          read_config};
 
 }  // namespace kvikk

@@ -30,6 +30,20 @@ std::string_view without_first_part(std::string_view name) {
   return name.substr(name.find('.') + 1);
 }
 
+// What stands for the module "model" in a model of more than text; its other tensors belong to
+// parts that see or hear. The head is beside the module.
+constexpr std::string_view kNestedModules[] = {"language_model.model.", "model.language_model.",
+                                               "model.text_model."};
+
+bool is_nested(std::string_view module) {
+  return std::ranges::find(kNestedModules, module) != std::end(kNestedModules);
+}
+
+bool is_of_text(std::string_view tensor) {
+  return tensor.starts_with("lm_head.") || tensor.starts_with("language_model.") ||
+         tensor.starts_with(kNestedModules[1]) || tensor.starts_with(kNestedModules[2]);
+}
+
 size_t align(size_t at) { return (at + kMatrixAlign - 1) / kMatrixAlign * kMatrixAlign; }
 
 }  // namespace
@@ -53,8 +67,10 @@ TensorLoader::TensorLoader(const TensorSource& source, LoadOptions options,
     : source_(source), options_(std::move(options)), names_(names) {
   const std::string embedding = names.embedding + std::string(".weight");
   if (source.find_tensor(embedding) != nullptr) return;
-  for (const char* module : {"", "roberta."}) {
-    const std::string other = module + std::string(without_first_part(embedding));
+  std::vector<std::string_view> modules = {"", "roberta."};  // files leave it out, or nest
+  modules.insert(modules.end(), std::begin(kNestedModules), std::end(kNestedModules));
+  for (const std::string_view module : modules) {
+    const std::string other = std::string(module).append(without_first_part(embedding));
     if (source.find_tensor(other) == nullptr) continue;
     module_ = module;
     return;
@@ -64,7 +80,9 @@ TensorLoader::TensorLoader(const TensorSource& source, LoadOptions options,
 const StoredTensor* TensorLoader::lookup(const std::string& name) const {
   const StoredTensor* tensor = source_.find_tensor(name);
   if (tensor != nullptr || !module_.has_value()) return tensor;
-  return source_.find_tensor(*module_ + std::string(without_first_part(name)));
+  tensor = source_.find_tensor(*module_ + std::string(without_first_part(name)));
+  if (tensor != nullptr || *module_ != kNestedModules[0]) return tensor;
+  return source_.find_tensor("language_model." + name);
 }
 
 Result<const StoredTensor*> TensorLoader::find(const std::string& name,
@@ -228,7 +246,9 @@ void TensorLoader::ignore(const std::string& name) {
 }
 
 Status TensorLoader::refuse_unknown() const {
+  const bool nested = module_.has_value() && is_nested(*module_);
   const auto ignored = [&](std::string_view name) {
+    if (nested && !is_of_text(name)) return true;
     return std::any_of(names_.ignored.begin(), names_.ignored.end(), [&](const char* part) {
       if (part == nullptr) return false;
       const bool module = std::string_view(part).ends_with('.');

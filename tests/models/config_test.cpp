@@ -51,6 +51,40 @@ TEST(Config, ASoundOneIsRead) {
   EXPECT_EQ(config->rope_style, RopeStyle::kHalves);
 }
 
+// The configuration that Gemma 3 4B was published with: what is as usual is left out.
+TEST(Config, TheTextPartOfALargerModelIsRead) {
+  const Json text = {{"model_type", "gemma3_text"},
+                     {"hidden_size", 2560},
+                     {"intermediate_size", 10240},
+                     {"num_hidden_layers", 34},
+                     {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                     {"sliding_window", 1024}};
+  const Json json = {
+      {"model_type", "gemma3"}, {"text_config", text}, {"vision_config", {{"a", 1}}}};
+  const auto config = read(json);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->architecture, "gemma3_text");
+  EXPECT_EQ(config->vocabulary, 262208u);
+  EXPECT_EQ(config->heads, 8u);
+  EXPECT_EQ(config->kv_heads, 4u);
+  EXPECT_EQ(config->head_dim, 256u);
+  EXPECT_EQ(config->tied, Presence::kYes);
+  EXPECT_FLOAT_EQ(config->attention_scale, 1.0f / 16.0f);
+  EXPECT_FLOAT_EQ(config->rope.base, 1000000.0f);
+  EXPECT_FLOAT_EQ(config->rope_sliding.base, 10000.0f);
+  EXPECT_TRUE(config->layer[0].sliding);
+  EXPECT_FALSE(config->layer[5].sliding);
+
+  // A language model by itself must say all.
+  expect_refused(text, StatusCode::kDamaged, {"vocab_size", "missing"});
+  expect_refused({{"model_type", "gemma3"}, {"text_config", {{"model_type", "gemma3n_text"}}}},
+                 StatusCode::kUnsupported, {"text_config", "gemma3n_text"});
+  Json wide = llama();
+  wide["num_attention_heads"] = 6;
+  expect_refused({{"model_type", "llava"}, {"text_config", wide}}, StatusCode::kDamaged,
+                 {"text_config: hidden_size is 128"});
+}
+
 TEST(Config, ContradictionsNameBothValues) {
   expect_refused(with(llama(), "num_key_value_heads", 3), StatusCode::kDamaged,
                  {"num_attention_heads is 4", "num_key_value_heads is 3"});
