@@ -44,6 +44,12 @@ bool is_of_text(std::string_view tensor) {
          tensor.starts_with(kNestedModules[1]) || tensor.starts_with(kNestedModules[2]);
 }
 
+// BERT's first checkpoints came from TensorFlow.
+constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {
+    {".LayerNorm.weight", ".LayerNorm.gamma"},
+    {".LayerNorm.bias", ".LayerNorm.beta"},
+};
+
 size_t align(size_t at) { return (at + kMatrixAlign - 1) / kMatrixAlign * kMatrixAlign; }
 
 }  // namespace
@@ -78,6 +84,16 @@ TensorLoader::TensorLoader(const TensorSource& source, LoadOptions options,
 }
 
 const StoredTensor* TensorLoader::lookup(const std::string& name) const {
+  const StoredTensor* tensor = lookup_exactly(name);
+  if (tensor != nullptr) return tensor;
+  for (const auto& [ours, old] : kOldNames) {
+    if (!name.ends_with(ours)) continue;
+    return lookup_exactly(name.substr(0, name.size() - ours.size()).append(old));
+  }
+  return nullptr;
+}
+
+const StoredTensor* TensorLoader::lookup_exactly(const std::string& name) const {
   const StoredTensor* tensor = source_.find_tensor(name);
   if (tensor != nullptr || !module_.has_value()) return tensor;
   tensor = source_.find_tensor(*module_ + std::string(without_first_part(name)));

@@ -58,6 +58,7 @@ class TensorLoader {
   // that were saved without the outermost module ("transformer.h.0 ..." as "h.0 ..."), or with
   // another in its place, are recognised by the embedding.
   const StoredTensor* lookup(const std::string& name) const;
+  const StoredTensor* lookup_exactly(const std::string& name) const;
   // A tensor of exactly this shape (innermost first), or an error.
   Result<const StoredTensor*> find(const std::string& name, const std::vector<uint64_t>& shape);
 

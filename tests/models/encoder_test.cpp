@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -104,6 +107,36 @@ TEST_P(Encoder, NeighboursAndThreadsAreInvisible) {
   const std::vector<float> both = run(model, {b, a});
   ASSERT_EQ(both.size(), alone.size());
   EXPECT_EQ(std::memcmp(both.data(), alone.data(), both.size() * sizeof(float)), 0);
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  ASSERT_EQ(from.size(), to.size());
+  size_t count = 0;
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+    text.replace(at, to.size(), to);
+    ++count;
+  }
+  ASSERT_GT(count, 0u) << from;
+}
+
+TEST(OldEncoder, NormsMayHaveTheNamesOfTensorFlow) {
+  namespace fs = std::filesystem;
+  const fs::path from = std::string(KVIKK_TEST_DATA) + "/models/bert";
+  const fs::path to = fs::path(testing::TempDir()) / "old_bert";
+  fs::remove_all(to);
+  fs::copy(from, to, fs::copy_options::recursive);
+  std::ifstream file(from / "model.safetensors", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  replace_all(bytes, "LayerNorm.weight\"", "LayerNorm.gamma\" ");
+  replace_all(bytes, "LayerNorm.bias\"", "LayerNorm.beta\"");
+  std::ofstream(to / "model.safetensors", std::ios::binary) << bytes;
+
+  const Encoded expected = read_encoded("bert");
+  LoadedModel model =
+      load_model(to.string(), levels_here().back(), load_for(expected.tokens.size(), true));
+  ASSERT_NE(model.model, nullptr) << model.status.message();
+  EXPECT_LT(largest_difference(run(model, {expected.tokens}), expected.states), 1e-4);
+  fs::remove_all(to);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Encoder,
