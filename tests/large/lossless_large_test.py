@@ -20,10 +20,10 @@ class Lossless(unittest.TestCase):
         self.check("smollm2-135m", 24, "smollm2-135m")
 
     def test_qwen_half(self):
-        self.check("qwen2.5-coder-0.5b", 16, "qwen2.5-coder-0.5b")
+        self.check("qwen2.5-coder-0.5b", 24, "qwen2.5-coder-0.5b")
 
     def test_qwen(self):
-        self.check("qwen2.5-coder-1.5b", 8, "qwen2.5-coder-0.5b")
+        self.check("qwen2.5-coder-1.5b", 24, "qwen2.5-coder-0.5b")
 
 
 if __name__ == "__main__":

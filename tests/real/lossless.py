@@ -22,6 +22,7 @@ def requests(tokens):
 def check(test, model, drafters, tokens, timeout=300):
     """Exact and coded cache; one at a time and side by side."""
     rows = requests(tokens)
+    wrong = 0
     for kv in ("bf16", "turbo4"):
         plain, _ = batch(model, rows, "--kv", kv, "--concurrency", 1, "--spec", "none",
                          timeout=timeout)
@@ -37,6 +38,6 @@ def check(test, model, drafters, tokens, timeout=300):
                 test.assertEqual(len(said), len(plain))
                 if length > 0:
                     test.assertGreater(figures["accepted_tokens"], 0, setting)
-                    wrong = figures["drafted_tokens"] - figures["accepted_tokens"]
-                    itself = drafter == f"model:{model}"
-                    test.assertGreaterEqual(wrong, 0 if itself else 1, setting)
+                    wrong += figures["drafted_tokens"] - figures["accepted_tokens"]
+    # Without a wrong guess, nothing was taken back and nothing is shown.
+    test.assertGreater(wrong, 0, model)
