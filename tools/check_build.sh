@@ -80,7 +80,8 @@ case $name in
     for layer in base tensor kv search engine serving; do
       if compgen -G "tests/$layer/*.cpp" >/dev/null; then layers+=("$layer"); fi
     done
-    numbers='\.(IsNearTheExactOne|AgreesWithFloat64|IsTheDefinition)'  # neighbours run the same with threads
+    # Neighbours of these run the same code with threads.
+    numbers='\.(IsNearTheExactOne|AgreesWithFloat64|IsTheDefinition)'
     cmake --build "$build" --target "${layers[@]/#/test_}" example
     "${fixed_addresses[@]}" ctest --test-dir "$build" --output-on-failure -j "$(nproc)" \
       -L "^($(IFS='|'; echo "${layers[*]}"))\$" -E "$numbers"

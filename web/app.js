@@ -1,6 +1,6 @@
 // The chat page. A conversation is a tree: an edited or regenerated message is a further child of
 // its parent, and what is shown is the path of chosen children. Everything is kept in the browser;
-// what the model says is Markdown that goes through DOMPurify before it becomes HTML.
+// markdown.js shows what the model says.
 "use strict";
 (() => {
   const KEY = "kvikk.conversations", SETTINGS = "kvikk.settings", THEME = "kvikk.theme";
@@ -62,17 +62,6 @@
   };
 
   // ---- what is shown --------------------------------------------------------------------------
-  marked.setOptions({ gfm: true, breaks: false, mangle: false, headerIds: false });
-  DOMPurify.addHook("afterSanitizeAttributes", (element) => {
-    if (element.tagName !== "A") return;
-    element.setAttribute("target", "_blank");
-    element.setAttribute("rel", "noopener noreferrer");
-  });
-  const render = (text) => DOMPurify.sanitize(marked.parse(text), {
-    USE_PROFILES: { html: true }, FORBID_TAGS: ["style", "form", "input", "button", "img"],
-    FORBID_ATTR: ["style", "id", "name"],
-  });
-
   const copy = async (text, button) => {
     try {
       await navigator.clipboard.writeText(text);
@@ -92,7 +81,7 @@
       element.textContent = message.content;
       return;
     }
-    element.innerHTML = render(message.content);
+    markdown.fill(element, message.content);
     for (const pre of element.querySelectorAll("pre")) {
       const text = pre.textContent;
       const button = make("button", { type: "button", className: "copy", textContent: "Copy" });

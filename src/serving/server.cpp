@@ -106,11 +106,12 @@ const WebAsset* find_asset(const std::string& path) {
 // The page may load and ask nothing but this server, whatever a model's answer says.
 HttpAnswer page_answer(const WebAsset& asset) {
   HttpAnswer answer;
-  answer.content_type = std::string(asset.content_type) + "; charset=utf-8";
+  answer.content_type = asset.content_type;
+  if (answer.content_type.starts_with("text/")) answer.content_type += "; charset=utf-8";
   answer.body.assign(reinterpret_cast<const char*>(asset.bytes), asset.size);
   answer.headers = {{"Content-Security-Policy",
                      "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-                     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+                     "connect-src 'self'; font-src 'self'; img-src 'self' data:; base-uri 'none'; "
                      "form-action 'none'; frame-ancestors 'none'"},
                     {"X-Content-Type-Options", "nosniff"},
                     {"Referrer-Policy", "no-referrer"},

@@ -2,37 +2,13 @@
 their current versions. They are fetched by pip into the build folder once; without a network and
 without them the tests are skipped."""
 
-import importlib
-import os
-import subprocess
-import sys
 import unittest
 
-from program import END_TOKENS_BANNED, PROGRAM
+from pip_packages import fetch
+from program import END_TOKENS_BANNED
 from serve_test import ServeTest
 
-CLIENTS = os.path.join(os.path.dirname(os.path.abspath(PROGRAM)), "clients")
-
-
-def fetch_clients():
-    """None, or why the clients are not there."""
-    sys.path.insert(0, CLIENTS)
-    try:
-        import anthropic  # noqa: F401
-        import openai  # noqa: F401
-        return None
-    except ImportError:
-        pass
-    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--upgrade",
-                          "--disable-pip-version-check", "--target", CLIENTS, "openai",
-                          "anthropic"], capture_output=True, text=True, timeout=500)
-    if pip.returncode != 0:
-        return "the clients cannot be fetched: " + pip.stderr.strip().split("\n")[-1]
-    importlib.invalidate_caches()  # the folder was not there when it was looked for
-    return None
-
-
-MISSING = fetch_clients()
+MISSING = fetch("clients", "openai", "anthropic")
 USER = [{"role": "user", "content": "Name three colours."}]
 
 

@@ -1,23 +1,19 @@
-"""The chat page in a real browser: Playwright with Chromium, skipped where either is missing."""
+"""The chat page in a real browser: Chromium, where it is installed, driven by Playwright, which pip
+fetches once; skipped where one of them is missing."""
 
 import json
-import os
 import shutil
-import sys
 import unittest
 
-from program import END_TOKENS_BANNED, PROGRAM
+from pip_packages import fetch
+from program import END_TOKENS_BANNED
 from serve_test import ServeTest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(PROGRAM)), "clients"))
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None
 CHROMIUM = shutil.which("chromium")
+MISSING = fetch("browser", "playwright") if CHROMIUM else "Chromium is not installed"
 WAIT_MS = 120000
 
-HOSTILE = """# Title
+HOSTILE = r"""# Title
 
 **bold** <script>window.hit = 1</script> <img src=x onerror="window.hit = 2">
 <a href="javascript:window.hit=3">link</a> <iframe src="data:text/html,x"></iframe>
@@ -31,12 +27,22 @@ print("hi")
 | a | b |
 |---|---|
 | 1 | 2 |
+
+It costs $5 and $6. Euler: $e^{i\pi} + 1 = 0$, \(x_1\), `$no$`.
+
+$$
+\sum_{i=1}^n i
+= \frac{n(n+1)}{2}
+$$
+
+\[ \href{javascript:window.hit=5}{y} \undefined \]
 """
 
 
-@unittest.skipUnless(sync_playwright and CHROMIUM, "Playwright or Chromium is not installed")
+@unittest.skipIf(MISSING, MISSING)
 class Page(ServeTest):
     def setUp(self):
+        from playwright.sync_api import sync_playwright
         playwright = sync_playwright().start()
         self.addCleanup(playwright.stop)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -115,11 +121,17 @@ class Page(ServeTest):
         self.page.evaluate("value => localStorage.setItem('kvikk.conversations', value)",
                            json.dumps([{"title": "x", "root": root}]))
         self.open()
-        text = self.page.locator(".message.assistant .text")
+        text = self.page.locator(".message.assistant > .text")
         self.assertEqual(text.locator("h1").inner_text(), "Title")
         self.assertEqual(text.locator("td").all_inner_texts(), ["1", "2"])
         self.assertIn("print(", text.locator("pre code").inner_text())
         self.assertEqual(text.locator("pre .copy").count(), 1)
+        self.assertEqual(text.locator("pre .hljs-string").inner_text(), '"hi"')
+        self.assertEqual(text.locator(".math:not(.display) .katex").count(), 2)
+        self.assertEqual(text.locator(".math.display .katex-display").count(), 2)
+        self.assertIn("$5 and $6", text.inner_text())
+        self.assertEqual(text.locator("code", has_text="$no$").count(), 1)
+        self.page.wait_for_function("document.fonts.check('16px KaTeX_Main')")
         for bad in ("script", "img", "iframe", "style", "form", "input", "[onclick]", "[onerror]",
                     "a[href^=javascript]"):
             self.assertEqual(text.locator(bad).count(), 0, bad)
@@ -127,6 +139,28 @@ class Page(ServeTest):
                          "noopener noreferrer")
         self.assertEqual(self.page.locator(".message.user .text").inner_text(), "<b>x</b>")
         self.assertIsNone(self.page.evaluate("window.hit ?? null"))
+
+    def test_code_can_be_read(self):
+        """WCAG AA: every colour of code has a contrast of 4.5 to what is behind it."""
+        for name in ("light", "dark"):
+            low = self.page.evaluate("""(name) => {
+              document.documentElement.setAttribute("data-theme", name);
+              const style = getComputedStyle(document.documentElement);
+              const light = (colour) => {
+                const of = (i) => {
+                  const digits = style.getPropertyValue(colour).trim().slice(i, i + 2);
+                  const v = parseInt(digits, 16) / 255;
+                  return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+                };
+                return 0.2126 * of(1) + 0.7152 * of(3) + 0.0722 * of(5);
+              };
+              return ["--ink", "--faint", "--keyword", "--string", "--number", "--title", "--bad"]
+                .filter((colour) => {
+                  const [a, b] = [light(colour), light("--code")].sort((x, y) => y - x);
+                  return (a + 0.05) / (b + 0.05) < 4.5;
+                });
+            }""", name)
+            self.assertEqual(low, [], name)
 
     def test_errors_are_said(self):
         self.set("temperature", -3)
