@@ -19,7 +19,7 @@ length 1 by mean, cls and last token.
 tests/data/models holds the output for every case, with twins in GGUF of some:
     venv/bin/python tools/make_fixtures.py --out tests/data/models
     venv/bin/python tools/make_fixtures.py --out tests/data/models --gguf \
-        --only bert,falcon-new,gpt_neox,hunyuan_v1_dense,nemotron,phi,seed_oss,starcoder2
+        --only bert,falcon-new,gpt_neox,hunyuan_v1_dense,nemotron,phi,seed_oss,stablelm-qk,starcoder2
 """
 
 import argparse
@@ -57,6 +57,8 @@ CASES = {
     "stablelm": case("stablelm", use_qkv_bias=True, partial_rotary_factor=0.5),
     "stablelm-parallel": case("stablelm", use_parallel_residual=True, num_key_value_heads=2,
                               partial_rotary_factor=0.25),
+    "stablelm-qk": case("stablelm", qk_layernorm=True, use_parallel_residual=True,
+                        num_key_value_heads=2, num_attention_heads=4),
     "gpt2": case("gpt2", n_embd=32, n_layer=2, n_head=2, n_positions=320, n_inner=None,
                  **dict.fromkeys(("hidden_size", "num_hidden_layers", "num_attention_heads",
                                   "num_key_value_heads", "intermediate_size",

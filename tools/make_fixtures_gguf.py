@@ -3,6 +3,7 @@ make_fixtures.py; F32 throughout, so that the twin expects the same logits."""
 
 import gguf
 import numpy as np
+import torch
 
 ARCHITECTURES = {
     "cohere": "command-r", "cohere2": "cohere2", "starcoder2": "starcoder2",
@@ -95,6 +96,16 @@ def write_keys(writer, kind, config, heads, kv_heads, head_dim, hidden):
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
 
 
+def with_stacked_norms(state):
+    """StableLM's norms of the heads of q and k, one tensor a layer: [heads, head_dim]."""
+    stacks = {}
+    for key, tensor in state.items():
+        part, mark, _ = key.partition("_layernorm.norms.")
+        stacks.setdefault(part + "_layernorm.weight" if mark else key, []).append(tensor)
+    return {key: torch.stack(parts) if key.endswith(("q_layernorm.weight", "k_layernorm.weight"))
+            and len(parts) > 1 else parts[0] for key, parts in stacks.items()}
+
+
 def write(path, model, config):
     kind = config.model_type
     name = ARCHITECTURES[kind]
@@ -109,7 +120,8 @@ def write(path, model, config):
     write_keys(writer, kind, config, heads, kv_heads, head_dim, hidden)
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    for key, tensor in model.state_dict().items():
+    state = with_stacked_norms(model.state_dict())
+    for key, tensor in state.items():
         if key.endswith(DROPPED) or (tied and key.startswith(("lm_head", "embed_out"))):
             continue
         rows = tensor.float().numpy()

@@ -25,7 +25,7 @@ enum class NormKind {
 // Normalisation of q and k; where there is one, names.q_norm and k_norm say where its weights are.
 enum class QkNorm {
   kHead,      // each head by itself, weights [head_dim]
-  kEachHead,  // each head by itself, with weights of its own [heads, head_dim]
+  kEachHead,  // each head by itself, with weights of its own [heads, head_dim] and no bias
   kAllHeads,  // all heads at once, weights [heads * head_dim]
 };
 

@@ -48,6 +48,7 @@ Result<ModelConfig> read_config(const ConfigKeys& given) {
   defaults.rope.base = 1000000.0f;
   TRY_ASSIGN(ModelConfig c, read_gemma_config(keys, defaults));
   TRY(read_gemma2_extras(keys, c));
+  c.attention_softcap = 0.0f;  // files may say one; the original does not apply it
   name_qk_norms(keys, c);
   TRY(read_sliding_rope(keys, c));
   TRY(read_window(keys, c));

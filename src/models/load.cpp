@@ -1,5 +1,7 @@
 // Which tensors a model has: asks the loader for each role that the configuration names.
 
+#include <string_view>
+
 #include "models/model.h"
 #include "models/tensor_loader.h"
 #include "weights/tensor_rows.h"
@@ -9,8 +11,8 @@ namespace kvikk {
 namespace {
 
 Status load_norm(TensorLoader& loader, const ModelConfig& c, const std::string& name, size_t n,
-                 NormWeights& norm, const std::vector<uint64_t>& shape = {}) {
-  TRY(loader.vector(name + ".weight", RowChoice::all(n), n, norm.weight, shape));
+                 NormWeights& norm) {
+  TRY(loader.vector(name + ".weight", RowChoice::all(n), n, norm.weight));
   for (float& weight : norm.weight) weight += c.norm_weight_offset;
   if (!c.norm_bias) return ok_status();
   return loader.vector(name + ".bias", RowChoice::all(n), n, norm.bias);
@@ -45,10 +47,25 @@ class LayerLoader {
   // Of q or k.
   Status heads_norm(const char* name, size_t heads, NormWeights& weights) {
     if (name == nullptr || (c_.qk_norm_optional && !has(name))) return ok_status();
+    if (c_.qk_norm == QkNorm::kEachHead) return each_heads_norm(name, heads, weights);
     const size_t n = c_.qk_norm == QkNorm::kHead ? c_.head_dim : heads * c_.head_dim;
-    std::vector<uint64_t> shape = {n};
-    if (c_.qk_norm == QkNorm::kEachHead) shape = {c_.head_dim, heads};
-    return load_norm(loader_, c_, at_layer(name, layer_), n, weights, shape);
+    return load_norm(loader_, c_, at_layer(name, layer_), n, weights);
+  }
+
+  // One tensor, or one for each head. They have no biases.
+  Status each_heads_norm(const char* name, size_t heads, NormWeights& weights) {
+    const RowChoice all = RowChoice::all(heads * c_.head_dim);
+    if (std::string_view(name).find('@') == std::string_view::npos) {
+      return loader_.vector(at_layer(name, layer_) + ".weight", all, all.tensor_rows,
+                            weights.weight, {c_.head_dim, heads});
+    }
+    for (size_t h = 0; h < heads; ++h) {
+      std::vector<float> head;
+      TRY(loader_.vector(at_layer(name, layer_, h) + ".weight", RowChoice::all(c_.head_dim),
+                         c_.head_dim, head));
+      weights.weight.insert(weights.weight.end(), head.begin(), head.end());
+    }
+    return ok_status();
   }
 
   Status linear(const char* name, size_t outputs, size_t inputs, Presence bias, Linear& out) {

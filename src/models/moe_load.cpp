@@ -6,14 +6,6 @@ namespace kvikk {
 
 namespace {
 
-// The layer's number for #, the expert's for @.
-std::string name_of(const char* name, size_t layer, size_t expert = 0) {
-  std::string text = at_layer(name, layer);
-  const size_t mark = text.find('@');
-  if (mark != std::string::npos) text.replace(mark, 1, std::to_string(expert));
-  return text;
-}
-
 class ExpertLoader {
  public:
   ExpertLoader(TensorLoader& loader, const ModelConfig& config, size_t layer)
@@ -40,14 +32,14 @@ class ExpertLoader {
                std::vector<float>& bias) {
     const RowChoice rows = RowChoice::all(outputs);
     if (one_by_one(name)) {
-      return loader_.matrix(name_of(name, layer_, index) + ".weight", rows, outputs, inputs,
+      return loader_.matrix(at_layer(name, layer_, index) + ".weight", rows, outputs, inputs,
                             matrix);
     }
     const bool columns = m_.names.gate_up != nullptr && by_columns();
     const Stack stack = {m_.experts, index, columns};
-    TRY(loader_.stacked_matrix(name_of(name, layer_), stack, rows, outputs, inputs, matrix));
+    TRY(loader_.stacked_matrix(at_layer(name, layer_), stack, rows, outputs, inputs, matrix));
     if (!m_.expert_bias) return ok_status();
-    return loader_.stacked_vector(name_of(name, layer_), stack, rows, outputs, bias);
+    return loader_.stacked_vector(at_layer(name, layer_), stack, rows, outputs, bias);
   }
 
   // part 0: the gate, 1: up.
@@ -55,7 +47,7 @@ class ExpertLoader {
     const size_t width = m_.width;
     const RowChoice rows = by_columns() ? RowChoice{2 * width, part, 1, 2}
                                         : RowChoice::range(2 * width, part * width, width);
-    const std::string name = name_of(m_.names.gate_up, layer_);
+    const std::string name = at_layer(m_.names.gate_up, layer_);
     const Stack stack = {m_.experts, index, by_columns()};
     TRY(loader_.stacked_matrix(name, stack, rows, width, c_.hidden, matrix));
     if (!m_.expert_bias) return ok_status();
@@ -74,27 +66,27 @@ Status load_moe(TensorLoader& loader, const ModelConfig& config, size_t layer, M
   const MoeConfig& m = config.moe;
   const size_t hidden = config.hidden;
   const RowChoice all = RowChoice::all(m.experts);
-  TRY(loader.float_matrix(name_of(m.names.router, layer) + ".weight", all, m.experts, hidden,
+  TRY(loader.float_matrix(at_layer(m.names.router, layer) + ".weight", all, m.experts, hidden,
                           w.router));
   if (m.router_bias) {
-    TRY(loader.vector(name_of(m.names.router, layer) + ".bias", all, m.experts, w.router_bias));
+    TRY(loader.vector(at_layer(m.names.router, layer) + ".bias", all, m.experts, w.router_bias));
   }
   if (m.names.correction != nullptr) {
-    TRY(loader.vector(name_of(m.names.correction, layer), all, m.experts, w.correction));
+    TRY(loader.vector(at_layer(m.names.correction, layer), all, m.experts, w.correction));
   }
   w.experts.resize(m.experts);
   ExpertLoader experts(loader, config, layer);
   for (size_t e = 0; e < m.experts; ++e) TRY(experts.load(e, w.experts[e]));
   if (m.shared_width == 0) return ok_status();
   const auto shared = [&](const char* name, size_t outputs, size_t inputs, Matrix& matrix) {
-    return loader.matrix(name_of(name, layer) + ".weight", RowChoice::all(outputs), outputs, inputs,
-                         matrix);
+    return loader.matrix(at_layer(name, layer) + ".weight", RowChoice::all(outputs), outputs,
+                         inputs, matrix);
   };
   TRY(shared(m.names.shared_gate, m.shared_width, hidden, w.shared_gate));
   TRY(shared(m.names.shared_up, m.shared_width, hidden, w.shared_up));
   TRY(shared(m.names.shared_down, hidden, m.shared_width, w.shared_down));
   if (m.names.shared_mix == nullptr) return ok_status();
-  return loader.row(name_of(m.names.shared_mix, layer) + ".weight", hidden, w.shared_mix);
+  return loader.row(at_layer(m.names.shared_mix, layer) + ".weight", hidden, w.shared_mix);
 }
 
 }  // namespace kvikk

@@ -19,8 +19,11 @@ Result<ModelConfig> read_config(const ConfigKeys& keys) {
   TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   c.names.mlp_norm = c.names.attention_norm;
   TRY_ASSIGN(const bool qk_norm, keys.flag({"", "qk_layernorm"}, false));
-  if (qk_norm) return unsupported(keys.path() + ": qk_layernorm true is not supported for phi");
   if (keys.is_gguf()) return c;
+  if (qk_norm) {
+    c.names.q_norm = "model.layers.#.self_attn.q_layernorm";
+    c.names.k_norm = "model.layers.#.self_attn.k_layernorm";
+  }
   c.qkv_bias = c.output_bias = c.mlp_bias = c.head_bias = Presence::kYes;
   c.names.o = "model.layers.#.self_attn.dense";
   c.names.up = "model.layers.#.mlp.fc1";

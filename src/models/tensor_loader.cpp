@@ -54,10 +54,12 @@ size_t align(size_t at) { return (at + kMatrixAlign - 1) / kMatrixAlign * kMatri
 
 }  // namespace
 
-std::string at_layer(const char* name, size_t layer) {
+std::string at_layer(const char* name, size_t layer, size_t part) {
   std::string text(name);
-  const size_t mark = text.find('#');
-  if (mark != std::string::npos) text.replace(mark, 1, std::to_string(layer));
+  for (const auto& [mark, number] : {std::pair('#', layer), std::pair('@', part)}) {
+    const size_t at = text.find(mark);
+    if (at != std::string::npos) text.replace(at, 1, std::to_string(number));
+  }
   return text;
 }
 

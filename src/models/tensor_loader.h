@@ -47,8 +47,8 @@ struct Stack {
   bool transposed = false;  // each is stored [inputs, outputs]; not where its elements are FP4
 };
 
-// The tensor's name of a role: the layer's number for #.
-std::string at_layer(const char* name, size_t layer);
+// The tensor's name of a role: the layer's number for #, an expert's or a head's for @.
+std::string at_layer(const char* name, size_t layer, size_t part = 0);
 
 class TensorLoader {
  public:
