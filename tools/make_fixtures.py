@@ -19,7 +19,9 @@ length 1 by mean, cls and last token.
 tests/data/models holds the output for every case, with twins in GGUF of some:
     venv/bin/python tools/make_fixtures.py --out tests/data/models
     venv/bin/python tools/make_fixtures.py --out tests/data/models --gguf \
-        --only bert,falcon-new,gpt_neox,hunyuan_v1_dense,nemotron,phi,seed_oss,stablelm-qk,starcoder2
+        --only bert,exaone4,falcon-new,gpt_neox,hunyuan_v1_dense,nemotron,olmo3,phi,seed_oss
+    venv/bin/python tools/make_fixtures.py --out tests/data/models --gguf \
+        --only stablelm-qk,starcoder2
 """
 
 import argparse
@@ -94,6 +96,11 @@ CASES = {
         "query_pre_attn_scalar": 16}, "mm_tokens_per_image": 4, "vision_config": dict(
             hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1,
             image_size=28, patch_size=14)}),
+    "olmo3": case("olmo3", num_hidden_layers=4, sliding_window=48, rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
+                           "original_max_position_embeddings": 64,
+                           "attention_factor": 1.2079441541679836}}),
     "glm": case("glm", head_dim=16, attention_bias=True, partial_rotary_factor=0.5),
 }
 ENCODED = 130  # tokens: more than two pages of the cache

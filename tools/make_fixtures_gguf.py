@@ -10,7 +10,7 @@ ARCHITECTURES = {
     "stablelm": "stablelm", "gpt2": "gpt2", "gpt_neox": "gptneox", "phi": "phi2",
     "falcon": "falcon", "exaone4": "exaone4", "ernie4_5": "ernie4_5",
     "hunyuan_v1_dense": "hunyuan-dense", "seed_oss": "seed_oss", "nemotron": "nemotron",
-    "gemma": "gemma", "gemma2": "gemma2", "olmo2": "olmo2", "granite": "granite",
+    "gemma": "gemma", "gemma2": "gemma2", "olmo2": "olmo2", "olmo3": "olmo2", "granite": "granite",
     "smollm3": "smollm3", "glm4": "glm4", "bert": "bert",
 }
 LAYER_NORM = {"cohere", "cohere2", "starcoder2", "stablelm", "gpt2", "gpt_neox", "phi", "falcon",
@@ -82,6 +82,13 @@ def write_keys(writer, kind, config, heads, kv_heads, head_dim, hidden):
     writer.add_value_length(head_dim)
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    if kind in ("exaone4", "olmo3") and config.sliding_window:
+        writer.add_sliding_window_pattern([t == "sliding_attention" for t in config.layer_types])
+    rope = (getattr(config, "rope_parameters", None) or {}).get("full_attention", {})
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if kind in ("cohere", "cohere2"):
         writer.add_logit_scale(config.logit_scale)
     if kind == "granite":

@@ -33,24 +33,18 @@ Result<ModelConfig> read_shared(const ConfigKeys& keys) {
 
 Result<ModelConfig> read_cohere(const ConfigKeys& keys) {
   TRY_ASSIGN(ModelConfig c, read_shared(keys));
-  constexpr size_t kLayersPlus = 64;  // GGUF does not say that Command R+ has these norms
-  const bool plus = keys.is_gguf() && c.layers == kLayersPlus;
-  TRY_ASSIGN(const bool qk_norm, keys.flag({"", "use_qk_norm"}, plus));
+  TRY_ASSIGN(const bool qk_norm, keys.flag({"", "use_qk_norm"}, keys.is_gguf()));
   if (!qk_norm) return c;
   name_qk_norms(keys, c);
   c.qk_norm = QkNorm::kEachHead;
+  c.qk_norm_optional = keys.is_gguf();  // which does not say that Command R+ has them
   return c;
 }
 
 Result<ModelConfig> read_cohere2(const ConfigKeys& keys) {
   TRY_ASSIGN(ModelConfig c, read_shared(keys));
   TRY(read_window(keys, c));
-  TRY_ASSIGN(const bool listed, read_layer_types(keys, c));
-  if (!listed) {
-    TRY_ASSIGN(const size_t pattern,
-               keys.size({"", "sliding_window_pattern"}, c.layers + 1, kPattern));
-    for (size_t i = 0; i < c.layers; ++i) c.layer[i].sliding = (i + 1) % pattern != 0;
-  }
+  TRY(read_sliding_pattern(keys, kPattern, c));
   for (LayerConfig& layer : c.layer) layer.rotates = layer.sliding;
   TRY(check_windows(keys, c));
   return c;

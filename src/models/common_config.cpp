@@ -157,6 +157,12 @@ Status read_window(const ConfigKeys& keys, ModelConfig& config) {
 }
 
 Result<bool> read_layer_types(const ConfigKeys& keys, ModelConfig& config) {
+  constexpr Key kSlides = {"attention.sliding_window_pattern", ""};
+  if (keys.is_list(kSlides)) {
+    TRY_ASSIGN(const std::vector<int64_t> slides, keys.integers(kSlides, config.layers));
+    for (size_t i = 0; i < slides.size(); ++i) config.layer[i].sliding = slides[i] != 0;
+    return true;
+  }
   constexpr Key kTypes = {"", "layer_types"};
   if (!keys.has(kTypes)) return false;
   TRY_ASSIGN(const std::vector<std::string> types, keys.texts(kTypes, config.layers));
@@ -167,6 +173,15 @@ Result<bool> read_layer_types(const ConfigKeys& keys, ModelConfig& config) {
                        " is '" + types[i] + "'. Supported: full_attention, sliding_attention.");
   }
   return true;
+}
+
+Status read_sliding_pattern(const ConfigKeys& keys, size_t usual, ModelConfig& config) {
+  TRY_ASSIGN(const bool listed, read_layer_types(keys, config));
+  if (listed) return ok_status();
+  constexpr Key kPattern = {"attention.sliding_window_pattern", "sliding_window_pattern"};
+  TRY_ASSIGN(const size_t pattern, keys.size(kPattern, config.layers + 1, usual));
+  for (size_t i = 0; i < config.layers; ++i) config.layer[i].sliding = (i + 1) % pattern != 0;
+  return ok_status();
 }
 
 Status check_windows(const ConfigKeys& keys, ModelConfig& config) {

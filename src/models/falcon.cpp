@@ -1,6 +1,7 @@
 // Falcon 7B, 40B, 180B and 11B: layer norms, a plain MLP with gelu, attention and MLP side by side.
 // The 7B model has one key-value head and one norm for both; 40B and 180B have key-value heads in
-// groups ("new decoder architecture") and two norms. q, k and v share a matrix, by group.
+// groups ("new decoder architecture") and two norms; the 11B model has groups and one norm. q, k
+// and v share a matrix, by group.
 
 #include "models/family.h"
 
@@ -67,7 +68,7 @@ Result<ModelConfig> read_config(const ConfigKeys& original) {
   }
   c.parallel = true;
   c.names.mlp_norm = c.names.attention_norm;
-  if (c.kv_heads > 1) c.names.attention_norm = "blk.#.attn_norm_2";
+  c.names.own_attention_norm = "blk.#.attn_norm_2";
   return c;
 }
 

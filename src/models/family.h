@@ -15,8 +15,10 @@ Result<Presence> read_bias(const ConfigKeys& keys, std::string_view json_key, bo
 
 // sliding_window, if it is there, into config.window.
 Status read_window(const ConfigKeys& keys, ModelConfig& config);
-// layer_types of config.json into config.layer; false if there are none.
+// layer_types of config.json, or a GGUF file's list, into config.layer; false if there is none.
 Result<bool> read_layer_types(const ConfigKeys& keys, ModelConfig& config);
+// The same; without a list all layers slide but every n-th: what the file says, or `usual`.
+Status read_sliding_pattern(const ConfigKeys& keys, size_t usual, ModelConfig& config);
 // Last word about windows: sliding layers need one, and without such layers there is none.
 Status check_windows(const ConfigKeys& keys, ModelConfig& config);
 

@@ -52,12 +52,7 @@ Result<ModelConfig> read_config(const ConfigKeys& given) {
   name_qk_norms(keys, c);
   TRY(read_sliding_rope(keys, c));
   TRY(read_window(keys, c));
-  TRY_ASSIGN(const bool listed, read_layer_types(keys, c));
-  if (!listed) {
-    TRY_ASSIGN(const size_t pattern,
-               keys.size({"", "sliding_window_pattern"}, c.layers + 1, kSlidingPattern));
-    for (size_t i = 0; i < c.layers; ++i) c.layer[i].sliding = (i + 1) % pattern != 0;
-  }
+  TRY(read_sliding_pattern(keys, kSlidingPattern, c));
   TRY(check_windows(keys, c));
   constexpr size_t kLayers27B = 62;  // the 27B model alone scales by the width of hidden / heads
   if (keys.is_gguf() && c.layers == kLayers27B) {

@@ -123,7 +123,8 @@ Status load_qkv(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
 }
 
 Status load_attention(LayerLoader& loader, const ModelConfig& c, LayerWeights& w) {
-  TRY(loader.norm(c.names.attention_norm, c.hidden, w.attention_norm));
+  const char* own = c.names.own_attention_norm;
+  TRY(loader.norm(loader.has(own) ? own : c.names.attention_norm, c.hidden, w.attention_norm));
   if (c.mla.rank > 0) {
     w.mla = std::make_unique<MlaWeights>();
     TRY(loader.latent(*w.mla));
