@@ -22,7 +22,7 @@ struct TensorNames {
   const char* head = nullptr;  // none: an encoder
 
   const char* attention_norm = nullptr;
-  const char* own_attention_norm = nullptr;  // in its place, where the file has it
+  const char* own_attention_norm = nullptr;   // in its place, where the file has it
   const char* post_attention_norm = nullptr;  // of the attention's output
   const char* mlp_norm = nullptr;
   const char* post_mlp_norm = nullptr;
