@@ -37,7 +37,11 @@ struct EngineOptions {
   int32_t draft = 0;  // tokens guessed at a time; 0: as many as measurement says are worth it
   // Tokens of answers that guesses for the same client's later requests may come from; 0: none.
   int32_t spec_memory = 0;
-  std::string cpu_level;  // "scalar", "avx2", "avx512", "amx"; empty: the best here
+  // A folder for prefixes that the cache had no room for and, at the end, for all it holds; empty:
+  // none. They come back when a prompt begins alike, also in a later process.
+  std::string prefix_disk;
+  int32_t prefix_disk_mib = 4096;  // in that folder, of this model
+  std::string cpu_level;           // "scalar", "avx2", "avx512", "amx"; empty: the best here
   // Where weights that were quantized at load are kept for the next time; empty: nowhere. Not an
   // option of its own: the models' folder.
   std::string cache_dir;
@@ -72,6 +76,9 @@ struct EngineOptions {
     v(o.draft, "draft", 0, 32, "tokens to guess at a time; 0 = as many as pays");
     v(o.spec_memory, "spec_memory", 0, 1 << 24,
       "tokens of past answers to guess from; 0 = none are kept");
+    v(o.prefix_disk, "prefix_disk", 0, 4096,
+      "folder that keeps computed prompts beyond memory and restarts; default none");
+    v(o.prefix_disk_mib, "prefix_disk_mib", 1, 1 << 24, "MiB that prefix_disk may take");
     v(o.cpu_level, "cpu_level", 0, 32,
       "instruction set: scalar, avx2, avx512, amx; default the best");
   }

@@ -13,6 +13,7 @@
 #include "engine/choose_kv.h"
 #include "engine/condition_keys.h"
 #include "engine/load_model.h"
+#include "engine/saved_cache.h"
 #include "models/kv_coding.h"
 #include "text/utf8.h"
 
@@ -259,6 +260,7 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
       make_speculator(*parts.compute, spec, std::move(draft_file), limits, config.vocabulary, o));
   parts.scheduler = std::make_unique<Scheduler>(*parts.compute, *parts.model, *parts.pool, limits,
                                                 std::move(workspace), std::move(speculator));
+  if (!o.prefix_disk.empty()) TRY(keep_prefixes_on_disk(*engine));
   return engine;
 }
 

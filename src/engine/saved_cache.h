@@ -16,6 +16,10 @@ namespace kvikk {
 // disk), kIo.
 Result<size_t> save_cache(Engine& engine, std::span<const TokenId> tokens, const std::string& path);
 
+// Lets the engine's prefix cache go on in options.prefix_disk (kv/prefix_store.h). Before anything
+// runs. Errors: kIo, kExhausted: the folder cannot be used.
+Status keep_prefixes_on_disk(Engine& engine);
+
 // Reads a saved cache in place of everything that the engine knew, so that a prompt which begins
 // with its tokens need not be computed. Nothing must be running. Returns its tokens. Errors: those
 // of load_sequence(); kInvalidArgument (a token outside the vocabulary).

@@ -9,6 +9,8 @@ namespace {
 
 // Prompts that are compared in a step with those being computed, to find the next to start.
 constexpr size_t kLooksMax = 32;
+// Of the disk's part of a prompt in a step, while others wait for their next token: some 10 ms.
+constexpr uint64_t kRestoreBytesMax = uint64_t{32} << 20;
 
 }  // namespace
 
@@ -171,6 +173,12 @@ void Scheduler::start_waiting() {
     if (chosen == waiting_.end()) return;
     Sequence& next = **chosen;
     if (!reserve(next)) return;
+    const uint64_t bytes_max = running_.empty() ? UINT64_MAX : kRestoreBytesMax;
+    if (prefixes_.restore(next.request.tokens, next.request.tokens.size() - 1, next.request.client,
+                          bytes_max)) {
+      unreserve(next);
+      return;
+    }
     next.started = Sequence::Clock::now();
     next.tokens = next.request.tokens;
     // The last token of the prompt is always computed: its logits are the first answer.

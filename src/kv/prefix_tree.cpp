@@ -20,7 +20,13 @@ PrefixTree::PrefixTree(PagePool& pool) : pool_(pool) {}
 
 PrefixTree::~PrefixTree() { clear(); }
 
+void PrefixTree::set_store(std::unique_ptr<PrefixStore> store) {
+  CHECK(nodes_ == 0);
+  store_ = std::move(store);
+}
+
 void PrefixTree::clear() {
+  clearing_ = true;
   while (!ages_.empty()) {
     // A walk from the oldest always meets a leaf: the list holds every node.
     for (Node* node : ages_) {
@@ -29,6 +35,7 @@ void PrefixTree::clear() {
       break;
     }
   }
+  clearing_ = false;
 }
 
 PrefixTree::Node* PrefixTree::find_child(Node& node, std::span<const TokenId> block,
@@ -38,6 +45,88 @@ PrefixTree::Node* PrefixTree::find_child(Node& node, std::span<const TokenId> bl
     if (std::equal(block.begin(), block.end(), it->second->tokens.begin())) return it->second.get();
   }
   return nullptr;
+}
+
+BlockKey PrefixTree::key_below(const Node& node, std::span<const TokenId> block,
+                               uint64_t salt) const {
+  if (store_ == nullptr) return {};
+  return PrefixStore::key_of(&node == &root_ ? nullptr : &node.key, block, salt);
+}
+
+PrefixTree::Node& PrefixTree::add_child(Node& node, std::span<const TokenId> block, uint64_t hash,
+                                        uint64_t salt) {
+  auto made = std::make_unique<Node>();
+  Node& child = *made;
+  child.parent = &node;
+  child.tokens.assign(block.begin(), block.end());
+  child.hash = hash;
+  child.key = key_below(node, block, salt);
+  child.slabs.assign(pool_.shape().groups.size(), kNoSlab);
+  child.age = ages_.insert(ages_.end(), &child);
+  node.children.emplace(hash, std::move(made));
+  ++nodes_;
+  return child;
+}
+
+// kNoSlab where only running sequences and `kept` could give one.
+SlabId PrefixTree::free_slab(size_t group, const Node& kept) {
+  while (pool_.free_slabs(group) == 0) {
+    Node* leaf = oldest_leaf(group);
+    if (leaf == nullptr || leaf == &kept) return kNoSlab;
+    const SlabId slab = leaf->slabs[group];
+    if (slab == kNoSlab || pool_.references(group, slab) > 1) return kNoSlab;
+    remove(*leaf);
+  }
+  return pool_.allocate(group);
+}
+
+// The block behind `node`, from the store; null where it does not have it, or memory no room.
+PrefixTree::Node* PrefixTree::read_child(Node& node, std::span<const TokenId> block, uint64_t hash,
+                                         uint64_t salt) {
+  const BlockKey key = key_below(node, block, salt);
+  const uint32_t groups = store_->groups(key);
+  std::vector<SlabId> slabs(pool_.shape().groups.size(), kNoSlab);
+  bool whole = groups != 0;
+  for (size_t g = 0; g < slabs.size() && whole; ++g) {
+    if ((groups >> g & 1) == 0) continue;
+    slabs[g] = free_slab(g, node);
+    whole = slabs[g] != kNoSlab;
+  }
+  if (whole && store_->read(key, block, pool_, slabs)) {
+    Node& child = add_child(node, block, hash, salt);
+    child.slabs = std::move(slabs);
+    return &child;
+  }
+  for (size_t g = 0; g < slabs.size(); ++g) {
+    if (slabs[g] != kNoSlab) pool_.release(g, slabs[g]);
+  }
+  return nullptr;
+}
+
+bool PrefixTree::restore(std::span<const TokenId> tokens, size_t tokens_max, uint64_t salt,
+                         uint64_t bytes_max) {
+  if (store_ == nullptr) return false;
+  Node* node = &root_;
+  const size_t blocks = std::min(tokens.size(), tokens_max) / kPageTokens;
+  uint64_t bytes = 0;
+  for (size_t b = 0; b < blocks; ++b) {
+    const auto block = tokens.subspan(b * kPageTokens, kPageTokens);
+    const uint64_t hash = block_hash(block, salt);
+    Node* child = find_child(*node, block, hash);
+    if (child != nullptr) {
+      touch(*child);
+    } else {
+      if (store_->groups(key_below(*node, block, salt)) == 0) return false;
+      if (bytes >= bytes_max) return true;
+      child = read_child(*node, block, hash, salt);
+      if (child == nullptr) return false;
+      for (size_t g = 0; g < child->slabs.size(); ++g) {
+        if (child->slabs[g] != kNoSlab) bytes += pool_.shape().slab_bytes(g);
+      }
+    }
+    node = child;
+  }
+  return false;
 }
 
 void PrefixTree::touch(Node& node) { ages_.splice(ages_.end(), ages_, node.age); }
@@ -84,15 +173,7 @@ size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first, const S
     const uint64_t hash = block_hash(block, salt);
     Node* child = find_child(*node, block, hash);
     if (child == nullptr) {
-      auto made = std::make_unique<Node>();
-      made->parent = node;
-      made->tokens.assign(block.begin(), block.end());
-      made->hash = hash;
-      made->slabs.assign(groups, kNoSlab);
-      child = made.get();
-      child->age = ages_.insert(ages_.end(), child);
-      node->children.emplace(hash, std::move(made));
-      ++nodes_;
+      child = &add_child(*node, block, hash, salt);
     } else {
       touch(*child);
     }
@@ -116,6 +197,7 @@ size_t PrefixTree::slabs(size_t group) const {
 
 void PrefixTree::remove(Node& leaf) {
   CHECK(leaf.children.empty());
+  if (store_ != nullptr) store_->put(leaf.key, leaf.tokens, pool_, leaf.slabs, clearing_);
   for (size_t g = 0; g < leaf.slabs.size(); ++g) {
     if (leaf.slabs[g] != kNoSlab) pool_.release(g, leaf.slabs[g]);
   }

@@ -3,7 +3,8 @@
 // pool. A path from the root is a prefix; sequences that begin alike share its slabs.
 //
 // It holds one reference on each slab. When the pool runs short, the least recently used leaves go
-// first.
+// first: to the disk, where there is a PrefixStore, and come back from there when they are asked
+// for.
 
 #include <cstdint>
 #include <list>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kv/prefix_store.h"
 #include "kv/sequence_kv.h"
 #include "kvikk/token.h"
 
@@ -38,6 +40,15 @@ class PrefixTree {
   // Gives back slabs of a group until `count` are free or nothing is left to give.
   void make_free(size_t group, size_t count);
 
+  // From now on, what memory has no room for goes there, and at the end all that is left. To be
+  // called before anything is inserted.
+  void set_store(std::unique_ptr<PrefixStore> store);
+  const PrefixStore* store() const { return store_.get(); }
+  // Reads the longest prefix of `tokens` that the store has, up to tokens_max tokens, and at most
+  // bytes_max bytes (but a block). Whether there is more, for a later call.
+  bool restore(std::span<const TokenId> tokens, size_t tokens_max, uint64_t salt,
+               uint64_t bytes_max);
+
   size_t blocks() const { return nodes_; }
   // Slabs of a group that it holds; counts them.
   size_t slabs(size_t group) const;
@@ -48,18 +59,25 @@ class PrefixTree {
     Node* parent = nullptr;
     std::vector<TokenId> tokens;  // [64]
     uint64_t hash = 0;
+    BlockKey key;               // where there is a store
     std::vector<SlabId> slabs;  // [groups]
     std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;
     std::list<Node*>::iterator age;  // in ages_
   };
 
   Node* find_child(Node& node, std::span<const TokenId> block, uint64_t hash);
+  BlockKey key_below(const Node& node, std::span<const TokenId> block, uint64_t salt) const;
+  Node& add_child(Node& node, std::span<const TokenId> block, uint64_t hash, uint64_t salt);
+  Node* read_child(Node& node, std::span<const TokenId> block, uint64_t hash, uint64_t salt);
+  SlabId free_slab(size_t group, const Node& kept);
   void touch(Node& node);
   void remove(Node& leaf);
   Node* oldest_leaf(size_t group);
   bool strip_oldest(size_t group);
 
   PagePool& pool_;
+  std::unique_ptr<PrefixStore> store_;
+  bool clearing_ = false;
   Node root_;
   size_t nodes_ = 0;
   std::list<Node*> ages_;  // least recently used first

@@ -24,20 +24,6 @@ namespace {
 constexpr char kMagic[] = "KVIKKKV2";
 constexpr size_t kMagicBytes = 8;
 
-std::string header_of(const KvShape& shape, const std::string& model_key) {
-  std::ostringstream text;
-  text << "model " << model_key << "\ncodec "
-       << (shape.coder != nullptr ? shape.coder->identity() : "none") << "\nformat "
-       << (shape.format == KvFormat::kF32 ? "f32" : "bf16") << "\nkv_heads " << shape.kv_heads
-       << "\nhead_dim " << shape.head_dim << "\nvalue_dim " << shape.value_size()
-       << (shape.value_in_key ? " in the key" : "") << "\ngroups";
-  for (const KvGroup& group : shape.groups) {
-    text << ' ' << group.layers.size() << ':' << group.window << (group.coded ? "c" : "");
-  }
-  text << "\n";
-  return text.str();
-}
-
 struct HashState {
   HashState() : state(XXH3_createState()) { XXH3_64bits_reset(state); }
   ~HashState() { XXH3_freeState(state); }
@@ -96,13 +82,27 @@ Status read_block(ByteReader& reader, PagePool& pool, const std::string& path,
 
 }  // namespace
 
+std::string cache_identity(const KvShape& shape, const std::string& model_key) {
+  std::ostringstream text;
+  text << "model " << model_key << "\ncodec "
+       << (shape.coder != nullptr ? shape.coder->identity() : "none") << "\nformat "
+       << (shape.format == KvFormat::kF32 ? "f32" : "bf16") << "\nkv_heads " << shape.kv_heads
+       << "\nhead_dim " << shape.head_dim << "\nvalue_dim " << shape.value_size()
+       << (shape.value_in_key ? " in the key" : "") << "\ngroups";
+  for (const KvGroup& group : shape.groups) {
+    text << ' ' << group.layers.size() << ':' << group.window << (group.coded ? "c" : "");
+  }
+  text << "\n";
+  return text.str();
+}
+
 Status save_sequence(const SequenceKv& sequence, const std::vector<int32_t>& tokens,
                      const std::string& model_key, const std::string& path) {
   CHECK(tokens.size() == sequence.length());
   PagePool& pool = sequence.pool();
   TRY_ASSIGN(AtomicFile file, AtomicFile::create(path));
   Writer writer(file);
-  const std::string header = header_of(pool.shape(), model_key);
+  const std::string header = cache_identity(pool.shape(), model_key);
   TRY(writer.bytes(kMagic, kMagicBytes));
   TRY(writer.number(header.size()));
   TRY(writer.bytes(header.data(), header.size()));
@@ -141,7 +141,7 @@ Result<LoadedSequence> load_sequence(PagePool& pool, const std::string& model_ke
   const auto header = reader.take(header_size);
   if (!header.has_value()) return broken("the header is cut off");
   const std::string found(header->begin(), header->end());
-  const std::string wanted = header_of(pool.shape(), model_key);
+  const std::string wanted = cache_identity(pool.shape(), model_key);
   if (found != wanted) {
     return invalid_argument(path + ": does not fit this model: " + first_difference(found, wanted));
   }

@@ -59,6 +59,10 @@ class SequenceKv {
   size_t length_ = 0;
 };
 
+// Lines that say what decides how a cache's bytes are to be read: the model's key (a hash of its
+// weights), the codec with all that was measured for it, the shape.
+std::string cache_identity(const KvShape& shape, const std::string& model_key);
+
 // A saved cache: a header that names the model, the shape and the tokens, the slabs, a checksum.
 // `model_key` identifies the weights (a hash); a file of another model is refused.
 Status save_sequence(const SequenceKv& sequence, const std::vector<int32_t>& tokens,

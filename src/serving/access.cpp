@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <string_view>
 
 #include "base/check.h"
@@ -105,6 +106,12 @@ std::optional<size_t> ApiKeys::find(const HttpRequest& request) const {
     if (CRYPTO_memcmp(shown.data(), keys_[i].digest.data(), shown.size()) == 0) found = i;
   }
   return found;
+}
+
+uint64_t ApiKeys::client(size_t key) const {
+  uint64_t number = 0;
+  std::memcpy(&number, keys_[key].digest.data(), sizeof number);
+  return std::max<uint64_t>(number, 1);
 }
 
 bool is_allowed_host(const std::string& host, const std::vector<std::string>& names) {

@@ -25,6 +25,8 @@ class ApiKeys {
   // Bearer KEY", "x-api-key: KEY", or as the password that a browser asks for. Takes as long for
   // any key: digests are compared, all of them and to the end.
   std::optional<size_t> find(const HttpRequest& request) const;
+  // A number for what a key's requests may share, from the key itself; never 0.
+  uint64_t client(size_t key) const;
   // "NAME", or "key 3" where the file gives none: for logs.
   const std::string& name(size_t key) const { return keys_[key].name; }
 

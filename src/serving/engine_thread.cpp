@@ -255,7 +255,9 @@ void EngineThread::step() {
     std::lock_guard lock(mutex_);
     load_.running = scheduler.running();
     load_.cache_used = scheduler.reserved_fraction();
-    load_.cached_blocks = engine_.scheduler().prefix_tree().blocks();
+    const PrefixTree& prefixes = engine_.scheduler().prefix_tree();
+    load_.cached_blocks = prefixes.blocks();
+    if (prefixes.store() != nullptr) load_.disk = prefixes.store()->stats();
     load_.stats = scheduler.stats();
     load_.speculation = scheduler.speculation();
     if (!more) load_.leaked_slabs = scheduler.leaked_slabs();

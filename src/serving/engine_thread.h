@@ -54,6 +54,7 @@ struct EngineLoad {
   size_t waiting = 0;
   double cache_used = 0;     // of the key-value cache, set aside for what runs: 0 to 1
   size_t cached_blocks = 0;  // of 64 tokens, in the prefix cache
+  PrefixStoreStats disk;     // of its blocks on the disk, where they go there
   size_t leaked_slabs = 0;   // of the cache, at the last time when nothing ran; a bug if not 0
   SchedulerStats stats;
   SpeculationStats speculation;

@@ -73,6 +73,17 @@ struct ModelMetrics {
           .Register(registry);
   prometheus::Gauge& blocks =
       gauge("kvikk:prefix_cache_blocks", "Blocks of 64 tokens in the prefix cache");
+  prometheus::Gauge& disk_blocks =
+      gauge("kvikk:prefix_disk_blocks", "Blocks of 64 tokens that the disk holds");
+  prometheus::Gauge& disk_bytes = gauge("kvikk:prefix_disk_bytes", "Bytes of those");
+  prometheus::Gauge& disk_failed =
+      gauge("kvikk:prefix_disk_failed", "1 when no more is written, because writing failed");
+  prometheus::Counter& disk_read =
+      counter("kvikk:prefix_disk_blocks_read_total", "Blocks that came back from the disk");
+  prometheus::Counter& disk_written =
+      counter("kvikk:prefix_disk_blocks_written_total", "Blocks that went to the disk");
+  prometheus::Counter& disk_skipped = counter("kvikk:prefix_disk_blocks_skipped_total",
+                                              "Blocks that the disk was too slow to take");
   prometheus::Gauge& leaked = gauge(
       "kvikk:kv_slabs_leaked", "Pages that nobody accounts for when nothing runs; a bug if not 0");
   prometheus::Gauge& loaded = gauge("kvikk:model_loaded", "1 while the model is in memory");
@@ -172,6 +183,12 @@ std::string Metrics::text(std::span<const ModelStatus> models, size_t connection
     m.usage.Set(now.load.cache_used);
     m.blocks.Set(static_cast<double>(now.load.cached_blocks));
     m.leaked.Set(static_cast<double>(now.load.leaked_slabs));
+    m.disk_blocks.Set(static_cast<double>(now.load.disk.blocks));
+    m.disk_bytes.Set(static_cast<double>(now.load.disk.bytes));
+    m.disk_failed.Set(now.load.disk.error.empty() ? 0 : 1);
+    raise(m.disk_read, now.load.disk.read);
+    raise(m.disk_written, now.load.disk.written);
+    raise(m.disk_skipped, now.load.disk.skipped);
     m.loaded.Set(now.loaded ? 1 : 0);
     m.memory.Set(static_cast<double>(now.memory_bytes));
     raise(m.loads, now.loads);

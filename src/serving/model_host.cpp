@@ -43,6 +43,9 @@ void add_counts(EngineLoad& total, const EngineLoad& more) {
   total.stats.prefill_rows += more.stats.prefill_rows;
   total.stats.decode_rows += more.stats.decode_rows;
   total.stats.cached_tokens += more.stats.cached_tokens;
+  total.disk.written += more.disk.written;
+  total.disk.read += more.disk.read;
+  total.disk.skipped += more.disk.skipped;
   total.speculation.drafts += more.speculation.drafts;
   total.speculation.drafted += more.speculation.drafted;
   total.speculation.accepted += more.speculation.accepted;

@@ -77,6 +77,7 @@ Json load_json(const EngineLoad& load) {
           {"waiting", load.waiting},
           {"kv_cache_usage", load.cache_used},
           {"prefix_cache_blocks", load.cached_blocks},
+          {"prefix_disk_bytes", load.disk.bytes},
           {"cached_tokens_total", load.stats.cached_tokens},
           {"prefill_rows_total", load.stats.prefill_rows},
           {"decode_rows_total", load.stats.decode_rows},
@@ -145,13 +146,13 @@ struct Server::Parts {
   // What is known of a request before its body is read.
   struct Call {
     std::string id;
-    uint64_t client = 0;  // 1 + its key's number; 0: there are no keys
+    std::optional<size_t> key;  // its number; none: there are no keys
     Generation::Clock::time_point came = Generation::Clock::now();
   };
 
   void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
   std::string key_name(const Call& call) const {
-    return call.client == 0 ? std::string() : keys.name(static_cast<size_t>(call.client - 1));
+    return call.key.has_value() ? keys.name(*call.key) : std::string();
   }
   bool admit(const HttpRequest& request, HttpReply& reply, Call& call);
   void get(const HttpRequest& request, const Call& call, std::shared_ptr<HttpReply> reply);
@@ -227,10 +228,8 @@ bool Server::Parts::admit(const HttpRequest& request, HttpReply& reply, Call& ca
     return refuse({403, "requests from pages of other origins are refused", "", "foreign_origin"});
   }
   if (request.path == "/health" || keys.empty()) return true;
-  if (const auto key = keys.find(request)) {
-    call.client = 1 + *key;
-    return true;
-  }
+  call.key = keys.find(request);
+  if (call.key.has_value()) return true;
   return refuse({401, "the API key is missing or wrong", "", "invalid_api_key"},
                 {{"WWW-Authenticate", "Basic realm=\"kvikk\", charset=\"UTF-8\""}});
 }
@@ -376,8 +375,12 @@ void Server::Parts::use_body(const BodyWork& work, const ModelHost::Lease& lease
   ApiError error;
   try {
     std::string field;
-    ApiContext context{*lease->engine, setup.sampling,       model_host->model(work.model).name,
-                       work.call.id,   seconds_since_1970(), work.call.client};
+    ApiContext context{*lease->engine,
+                       setup.sampling,
+                       model_host->model(work.model).name,
+                       work.call.id,
+                       seconds_since_1970(),
+                       work.call.key.has_value() ? keys.client(*work.call.key) : 0};
     context.repetition_guard = setup.options.repetition_guard;
     if (setup.options.request_seconds > 0) {
       context.deadline = work.call.came + std::chrono::seconds(setup.options.request_seconds);

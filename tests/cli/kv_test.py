@@ -166,6 +166,30 @@ class SavedCaches(ProgramTest):
         result = self.run_json("--save-kv", self.path("none/x.kv"), code=1)
         self.assertIn("none/x.kv", result.error)
 
+    def test_prompts_are_kept_on_disk_between_runs(self):
+        for kv in ("bf16", "turbo4"):
+            options = ("--kv", kv, "--prefix-disk", self.path("disk"))
+            first = self.run_json(*options)
+            self.assertEqual(first["cached_tokens"], 0)
+            again = self.run_json(*options)
+            self.assertEqual(again["cached_tokens"], len(self.PROMPT) // 64 * 64)
+            self.assertEqual(again["text"], first["text"])
+        other = tiny_model(self.path("other.gguf"), seed=2)
+        self.assertEqual(self.run_json(*options, model=other)["cached_tokens"], 0)
+        for folder, _, names in os.walk(self.path("disk")):
+            if names:
+                self.assertEqual(os.stat(folder).st_mode & 0o077, 0, "texts are nobody else's")
+            for name in names:
+                with open(os.path.join(folder, name), "r+b") as file:
+                    file.seek(-20, os.SEEK_END)
+                    byte = file.read(1)
+                    file.seek(-20, os.SEEK_END)
+                    file.write(bytes([byte[0] ^ 1]))
+        damaged = self.run_json(*options)
+        self.assertEqual((damaged["cached_tokens"], damaged["text"]), (0, first["text"]))
+        result = self.run_json("--prefix-disk", self.tiny, code=1)
+        self.assertIn(self.tiny, result.error)
+
     def test_a_short_prompt_has_nothing_to_save(self):
         result = self.kvikk("run", "-m", self.tiny, "--raw", "hi", "--max-tokens", 2, "--save-kv",
                             self.path("short.kv"))

@@ -1,10 +1,12 @@
 // The law of the engine: what a request gets depends on nothing but the request. Random schedules
-// (order of arrival, neighbours, threads, chunk, cached prefixes, cancellations) must give the same
-// tokens and the same logits, byte for byte.
+// (order of arrival, neighbours, threads, chunk, cached prefixes in memory and on the disk,
+// cancellations) must give the same tokens and the same logits, byte for byte.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <random>
 
@@ -91,11 +93,14 @@ TEST_P(Invariance, RandomSchedulesGiveTheSameAnswers) {
   std::vector<Answer> expected;
   for (const Request& request : requests) expected.push_back(alone(GetParam(), request));
   size_t cached = 0;
+  uint64_t from_disk = 0;
+  const std::string folder = testing::TempDir() + "kvikk_invariance_" + std::to_string(::getpid());
   for (int schedule = 0; schedule < 6; ++schedule) {
     EngineOptions options;
     options.threads = 1 + static_cast<int>(random() % 3);
     options.context = 512;
     options.parallel = 1 + static_cast<int>(random() % 8);
+    if (schedule % 2 == 1) options.prefix_disk = folder;
     options.chunk = std::max(options.parallel, 1 + static_cast<int>(random() % 130));
     auto engine = load(GetParam(), options);
     std::vector<size_t> order(requests.size());
@@ -123,12 +128,17 @@ TEST_P(Invariance, RandomSchedulesGiveTheSameAnswers) {
       EXPECT_TRUE(got == expected[i]) << "request " << i << " of schedule " << schedule;
       cached += done[i].cached_tokens;
     }
+    if (const PrefixStore* disk = engine->scheduler().prefix_tree().store()) {
+      from_disk += disk->stats().read;
+    }
     engine->scheduler().prefix_tree().clear();
     for (size_t g = 0; g < engine->pool().shape().groups.size(); ++g) {
       EXPECT_EQ(engine->pool().free_slabs(g), engine->pool().capacity(g)) << "pages leaked";
     }
   }
   EXPECT_GT(cached, 0u) << "no schedule reused a prefix: the test does not test that";
+  EXPECT_GT(from_disk, 0u) << "nor one from the disk";
+  std::filesystem::remove_all(folder);
 }
 
 TEST_P(Invariance, LogitsDoNotDependOnChunkOrThreads) {
