@@ -18,7 +18,7 @@ Result<Attention> Attention::create(int threads, size_t heads, size_t kv_heads, 
   a.partial_floats_ = (a.rows_max_ * (a.width_ + 2) + 15) / 16 * 16;
   const size_t chunks = context / (kChunkPages * kPageTokens) + 2;  // one for the exact pages
   const size_t n = static_cast<size_t>(threads);
-  a.asked_max_ = std::max(n * a.rows_max_, heads);
+  a.asked_max_ = std::max(n, kv_heads) * a.rows_max_;  // a tile a thread, or one for each KV head
   a.asked_.resize(kv_heads);
   a.partials_each_ = coded_dim > 0 ? 4 : 2;
   if (coded_dim > 0) {

@@ -256,6 +256,7 @@ TEST_P(CodedAttention, DoesNotDependOnStepsOrThreads) {
   EXPECT_EQ(whole, run(here, 3, {1, 64, 7, 130, 500}));
   EXPECT_EQ(whole, run(here, 2, {63, 1, 2}));
   EXPECT_EQ(whole, run(here, 4, {1, 1, 1, 300}));
+  EXPECT_EQ(whole, run(here, 1, {32}));  // few tiles, each with many rows
 }
 
 // Tokens that were taken back leave no trace, also over the end of a page.
