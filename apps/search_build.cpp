@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 
 #include "progress.h"
@@ -192,9 +193,9 @@ Status verb_search_build(Shell& shell, Arguments arguments) {
     TRY_ASSIGN(AtomicFile file, AtomicFile::create(passages_path(options.out)));
     passages.emplace(std::move(file));
   }
-  TRY_ASSIGN(const VectorSource source, of_text
-                                            ? embed_texts(shell, text_options, runtime, *passages)
-                                            : VectorSource::open(shell, source_options));
+  TRY_ASSIGN(const VectorSource source,
+             of_text ? embed_texts(shell, text_options, runtime, options.out, *passages)
+                     : VectorSource::open(shell, source_options));
   if (is_same_file(options.out, source_options.vectors)) {
     return invalid_argument("--out is the file of vectors, which it would replace");
   }
@@ -208,7 +209,12 @@ Status verb_search_build(Shell& shell, Arguments arguments) {
   TRY(add_all(shell, *index, source));
   const Seconds seconds = watch.read();
   TRY(index->save(options.out));
-  if (passages.has_value()) TRY(passages->commit());
+  if (passages.has_value()) {
+    TRY(passages->commit());
+  } else {  // of texts that were there before
+    std::error_code ignored;
+    std::filesystem::remove(passages_path(options.out), ignored);
+  }
   return report(shell, *index, options.out, seconds, options.json);
 }
 
@@ -229,6 +235,11 @@ Status verb_search_add(Shell& shell, Arguments arguments) {
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
   TRY(require(command, {"index"}));
+  if (std::error_code ignored; std::filesystem::exists(passages_path(options.index), ignored)) {
+    return invalid_argument(options.index + ": is an index of texts, whose passages are in " +
+                            passages_path(options.index) +
+                            "; texts that changed are indexed by building again");
+  }
   const Stopwatch watch;
   TRY_ASSIGN(const std::unique_ptr<VectorIndex> index,
              VectorIndex::open(options.index, runtime.runtime()));

@@ -28,15 +28,22 @@ Result<std::unique_ptr<Embedder>> open_embedder(Shell& shell, const ModelOptions
   return load_embedder(shell, path, options);
 }
 
-Result<std::vector<Passage>> read_passages(Shell& shell, const std::string& root, size_t tokens_max,
+Result<std::vector<Passage>> read_passages(Shell& shell, const std::string& root,
+                                           const std::string& index, size_t tokens_max,
                                            const Embedder& embedder) {
   TRY_ASSIGN(const std::vector<std::string> files, list_text_files(root));
   std::vector<Passage> passages;
   size_t others = 0;
   for (const std::string& file : files) {
     TRY(shell.go_on());
+    if (is_same_file(file, passages_path(index))) continue;  // of the build before
     const Result<std::string> content = read_file(file, kTextFileBytesMax);
     if (!content.ok() && content.status().code() != StatusCode::kExhausted) return content.status();
+    const bool is_index = is_same_file(file, index);
+    if (is_index && content.ok() && is_text(*content)) {
+      return invalid_argument(file + ": is a text to index, which --out would replace");
+    }
+    if (is_index) continue;
     if (!content.ok() || !is_text(*content)) {
       ++others;
       continue;
@@ -152,7 +159,8 @@ std::string found_text(float score, const Passage& passage) {
 }  // namespace
 
 Result<VectorSource> embed_texts(Shell& shell, const TextIndexOptions& options,
-                                 const SearchRuntimeOptions& runtime, AtomicFile& file) {
+                                 const SearchRuntimeOptions& runtime, const std::string& index,
+                                 AtomicFile& file) {
   TRY_ASSIGN(const std::unique_ptr<Embedder> embedder,
              open_embedder(shell, options.model, runtime));
   // What the model puts around a text takes room too.
@@ -160,7 +168,7 @@ Result<VectorSource> embed_texts(Shell& shell, const TextIndexOptions& options,
   const size_t room = embedder->context() - std::min(embedder->context() - 1, around.size());
   const size_t tokens_max = std::min(static_cast<size_t>(options.passage_tokens), room);
   TRY_ASSIGN(const std::vector<Passage> passages,
-             read_passages(shell, options.text, tokens_max, *embedder));
+             read_passages(shell, options.text, index, tokens_max, *embedder));
   std::string model = options.model.model;
   std::error_code error;
   if (find_catalog_entry(model) == nullptr)

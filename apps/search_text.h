@@ -39,9 +39,11 @@ struct TextQueryOptions {
 // Where the passages of an index are.
 inline std::string passages_path(const std::string& index) { return index + ".passages"; }
 
-// Writes the passages to `passages`, and returns their vectors.
+// Writes the passages to `passages`, and returns their vectors. `index` and what lies beside it are
+// no texts. Errors: kInvalidArgument: `index` is one of the texts, which it would replace.
 Result<VectorSource> embed_texts(Shell& shell, const TextIndexOptions& options,
-                                 const SearchRuntimeOptions& runtime, AtomicFile& passages);
+                                 const SearchRuntimeOptions& runtime, const std::string& index,
+                                 AtomicFile& passages);
 
 struct TextQuery {
   std::string index;

@@ -126,6 +126,28 @@ class SearchText(ProgramTest):
             self.assertIn(result.code, (1, 2))
             self.assertIn(words, result.error)
 
+    def test_an_index_among_its_texts(self):
+        folder = os.path.join(self.folder, "own")
+        os.makedirs(folder)
+        text, index = os.path.join(folder, "a.txt"), os.path.join(folder, "own.kvx")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("a cat\n")
+        build = ("search", "build", "--text", folder, "-m", BERT, "--json", "-o")
+        for _ in range(2):  # the second time, the first one's files are there
+            self.assertEqual(self.kvikk(*build, index).json["vectors"], 1)
+        for source in (folder, text):
+            result = self.kvikk("search", "build", "--text", source, "-m", BERT, "-o", text)
+            self.assert_failed(result, 2, "a.txt", "--out would replace")
+        with open(text, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "a cat\n")
+        ids = os.path.join(self.folder, "ids.npy")
+        result = self.kvikk("search", "add", "--index", index, "--remove", ids)
+        self.assert_failed(result, 2, "index of texts", "building again")
+        # An index of vectors in its place has no passages.
+        vectors = self.path("v.jsonl", '{"vector": [1, 2]}\n')
+        self.assertEqual(self.kvikk("search", "build", "--vectors", vectors, "-o", index).code, 0)
+        self.assertIn("was not built with --text", self.kvikk("search", "query", index, "a").error)
+
     def test_passages_of_another_index(self):
         other = os.path.join(self.folder, "other.kvx")
         self.assertEqual(self.kvikk("search", "build", "--text", self.one, "-o", other, "-m",
