@@ -79,12 +79,22 @@ Status read_activation(const ConfigKeys& keys, ModelConfig& config) {
 }
 
 Status refuse_quantization(const ConfigKeys& keys) {
+  TRY(keys.must_be_object({"", "quantization_config"}));
   constexpr Key kMethod = {"", "quantization_config.quant_method"};
   if (!keys.has(kMethod)) return ok_status();
   TRY_ASSIGN(const std::string method, keys.text(kMethod));
   if (method == "fp8" || method == "mxfp4") return ok_status();
   return unsupported(keys.path() + ": " + keys.name(kMethod) + " '" + method +
                      "' is not supported. Supported: fp8, mxfp4, or weights as BF16, F16 or F32.");
+}
+
+// A decoder's cache serves every continuation: no token sees what comes after it.
+Status refuse_bidirectional(const ConfigKeys& keys, const ModelConfig& config) {
+  constexpr Key kBothWays = {"", "use_bidirectional_attention"};
+  TRY_ASSIGN(const bool both, keys.flag(kBothWays, false));
+  if (!both || config.encoder) return ok_status();
+  return unsupported(keys.path() + ": " + keys.name(kBothWays) +
+                     " is true; tokens of this architecture see only those before them here");
 }
 
 // What is not there comes from the family, or from custom.
@@ -117,6 +127,7 @@ Result<ModelConfig> read_common_config(const ConfigKeys& keys, const ModelConfig
   } else {
     TRY_ASSIGN(config.vocabulary, keys.size({"", "vocab_size"}, kVocabularyMax));
     TRY(refuse_quantization(keys));
+    TRY(refuse_bidirectional(keys, config));
   }
   TRY_ASSIGN(config.hidden, keys.size(kHidden, kHiddenMax));
   TRY_ASSIGN(config.layers, keys.size({"block_count", "num_hidden_layers"}, kLayersMax));

@@ -245,6 +245,10 @@ Result<std::vector<std::string>> ConfigKeys::texts(Key key, size_t n) const {
   return values;
 }
 
+Status ConfigKeys::must_be_object(Key key) const {
+  return has(key) && !is_object(key) ? wrong_type(key, "an object") : ok_status();
+}
+
 bool ConfigKeys::is_object(Key key) const {
   const Json* value = is_gguf() ? nullptr : find(key.json);
   return value != nullptr && value->is_object();

@@ -61,6 +61,8 @@ class ConfigKeys {
   Result<std::vector<int64_t>> integers(Key key, size_t n) const;  // also flags
   Result<std::vector<int64_t>> integer_list(Key key) const;        // of any length
   Result<std::vector<std::string>> texts(Key key, size_t n) const;
+  // kDamaged where the key is there and its value is no object.
+  Status must_be_object(Key key) const;
   // A value that is an object, or (in GGUF) a list.
   bool is_object(Key key) const;
   bool is_list(Key key) const;

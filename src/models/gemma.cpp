@@ -14,6 +14,10 @@ Result<ModelConfig> read_gemma_config(const ConfigKeys& keys, const ModelConfig&
   TRY_ASSIGN(ModelConfig c, read_common_config(keys, defaults));
   c.embedding_scale = std::sqrt(static_cast<float>(c.hidden));
   c.activation = Activation::kGeluTanh;  // whatever hidden_act says: early files say "gelu"
+  constexpr Key kActivation = {"", "hidden_activation"};
+  constexpr const char* kOnly = "gelu_pytorch_tanh";
+  TRY_ASSIGN(const std::string activation, keys.text(kActivation, kOnly));
+  if (activation != kOnly) return keys.wrong(kActivation, "'" + activation + "'", kOnly);
   c.norm_weight_offset = keys.is_gguf() ? 0.0f : 1.0f;
   TRY_ASSIGN(c.qkv_bias, read_bias(keys, "attention_bias", false));
   c.output_bias = c.qkv_bias;

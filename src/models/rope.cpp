@@ -245,6 +245,10 @@ Status read_rope(const ConfigKeys& keys, ModelConfig& config) {
     config.rope_sliding = config.rope;
     return ok_status();
   }
+  for (const char* object : {"rope_parameters", "rope_parameters.full_attention",
+                             "rope_parameters.sliding_attention", "rope_scaling"}) {
+    TRY(keys.must_be_object({"", object}));
+  }
   // transformers 4: rope_theta beside rope_scaling; 5: all in rope_parameters, perhaps one for each
   // kind of layer.
   if (keys.is_object({"", "rope_parameters.full_attention"})) {

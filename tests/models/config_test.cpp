@@ -126,6 +126,27 @@ TEST(Config, UnknownChoicesAreListed) {
   expect_refused(mistral, StatusCode::kUnsupported, {"layer 1", "'spiral_attention'"});
 }
 
+// None of these may be taken for a key that is not there.
+TEST(Config, ValuesOfAnotherKindAreRefused) {
+  for (const Json& value : {Json("x"), Json(-1), Json::array()}) {
+    for (const char* key : {"rope_parameters", "rope_scaling", "quantization_config"}) {
+      expect_refused(with(llama(), key, value), StatusCode::kDamaged, {key, "an object"});
+    }
+    expect_refused(with(llama(), "rope_parameters", {{"full_attention", value}}),
+                   StatusCode::kDamaged, {"rope_parameters.full_attention", "an object"});
+  }
+  expect_refused(with(llama(), "use_bidirectional_attention", true), StatusCode::kUnsupported,
+                 {"use_bidirectional_attention is true"});
+  expect_refused(with(llama(), "use_bidirectional_attention", "yes"), StatusCode::kDamaged,
+                 {"use_bidirectional_attention", "true or false"});
+  const Json gemma = with(with(llama(), "model_type", "gemma"), "head_dim", 32);
+  ASSERT_TRUE(read(with(gemma, "hidden_activation", nullptr)).ok());
+  for (const Json& value : {Json("relu"), Json("silu"), Json(3)}) {
+    expect_refused(with(gemma, "hidden_activation", value), StatusCode::kDamaged,
+                   {"hidden_activation", "must be"});
+  }
+}
+
 TEST(Config, ListsHaveAnEntryALayer) {
   Json mistral = with(llama(), "model_type", "mistral");
   mistral["layer_types"] = {"full_attention"};
