@@ -61,7 +61,7 @@ class Page(ServeTest):
 
     def open(self):
         self.page.goto(f"http://127.0.0.1:{self.port}/")
-        self.page.wait_for_function("document.getElementById('model').textContent === 'served'")
+        self.page.wait_for_selector("#model:text-is('served')")
 
     def ask(self, text):
         self.page.fill("#input", text)
@@ -131,7 +131,8 @@ class Page(ServeTest):
         self.assertEqual(text.locator(".math.display .katex-display").count(), 2)
         self.assertIn("$5 and $6", text.inner_text())
         self.assertEqual(text.locator("code", has_text="$no$").count(), 1)
-        self.page.wait_for_function("document.fonts.check('16px KaTeX_Main')")
+        # Not wait_for_function: the page lets nobody evaluate a text as a script.
+        self.wait_until(lambda: self.page.evaluate("document.fonts.check('16px KaTeX_Main')"))
         for bad in ("script", "img", "iframe", "style", "form", "input", "[onclick]", "[onerror]",
                     "a[href^=javascript]"):
             self.assertEqual(text.locator(bad).count(), 0, bad)
