@@ -88,15 +88,31 @@ Status AtomicFile::commit() {
   return ok_status();
 }
 
+Status AtomicFile::commit_unflushed() {
+  if (::rename(part_.c_str(), path_.c_str()) != 0) {
+    return file_error(path_, "cannot be named", errno);
+  }
+  part_.clear();
+  return ok_status();
+}
+
 Status write_file_atomically(const std::string& path, std::span<const uint8_t> bytes) {
   TRY_ASSIGN(AtomicFile file, AtomicFile::create(path));
   TRY(file.write(bytes));
   return file.commit();
 }
 
+void remove_old_part(const std::string& path) {
+  constexpr std::chrono::hours kPartAgeMax(1);
+  if (!path.ends_with(kPart)) return;
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(path, error);
+  if (error || std::filesystem::file_time_type::clock::now() - time <= kPartAgeMax) return;
+  std::filesystem::remove(path, error);
+}
+
 void keep_newest(const std::string& folder, std::string_view ending, size_t kept) {
   constexpr size_t kEntriesMax = 1000;
-  constexpr std::chrono::hours kPartAgeMax(1);
   using Time = std::filesystem::file_time_type;
   std::vector<std::pair<Time, std::filesystem::path>> files;
   std::error_code error;
@@ -107,9 +123,7 @@ void keep_newest(const std::string& folder, std::string_view ending, size_t kept
     const Time time = entry.last_write_time(error);
     if (error) continue;
     if (name.ends_with(ending)) files.emplace_back(time, entry.path());
-    if (name.ends_with(kPart) && Time::clock::now() - time > kPartAgeMax) {
-      std::filesystem::remove(entry.path(), error);
-    }
+    remove_old_part(entry.path());
   }
   std::sort(files.begin(), files.end());
   for (size_t i = 0; i + kept < files.size(); ++i) {

@@ -62,6 +62,8 @@ class AtomicFile {
 
   Status write(std::span<const uint8_t> bytes) { return write_all(file_.get(), bytes, part_); }
   Status commit();
+  // The same without waiting for the disk: after a crash of the machine a part may be there.
+  Status commit_unflushed();
 
  private:
   AtomicFile(FileDescriptor file, std::string path, std::string part)
@@ -73,6 +75,9 @@ class AtomicFile {
 };
 
 Status write_file_atomically(const std::string& path, std::span<const uint8_t> bytes);
+
+// Removes `path` if it is what a writer left behind unfinished an hour ago.
+void remove_old_part(const std::string& path);
 
 // Removes the oldest files of `folder` whose names end with `ending` beyond `kept`, and what
 // writers left behind unfinished an hour ago.

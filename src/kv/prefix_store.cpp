@@ -24,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kMagic[] = "KVIKKPB1";
-constexpr char kPartEnding[] = ".part";
 constexpr size_t kGroupsMax = 32;
 
 struct BlockHeader {
@@ -78,14 +77,9 @@ Status make_private_folder(const std::string& path) {
 }
 
 Status write_file(const std::string& path, std::span<const uint8_t> bytes) {
-  const std::string part = path + kPartEnding;
-  TRY_ASSIGN(const FileDescriptor file, open_file(part, O_WRONLY | O_CREAT | O_TRUNC));
-  Status status = write_all(file.get(), bytes, part);
-  if (status.ok() && ::rename(part.c_str(), path.c_str()) != 0) {
-    status = file_error(path, "rename", errno);
-  }
-  if (!status.ok()) ::unlink(part.c_str());
-  return status;
+  TRY_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  TRY(file.write(bytes));
+  return file.commit_unflushed();
 }
 
 }  // namespace
@@ -126,19 +120,17 @@ Status PrefixStore::scan() {
   std::vector<Found> found;
   std::error_code error;
   for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
+    remove_old_part(it->path());
     Found file = {};
+    if (!parse_name(it->path().filename(), file.key, file.groups)) continue;
     std::error_code ignored;
-    if (name.ends_with(kPartEnding)) {  // of a writer that was killed
+    const uint64_t bytes = file_bytes(file.groups);
+    if (bytes == 0 || it->file_size(ignored) != bytes) {
       fs::remove(it->path(), ignored);
-    } else if (parse_name(name, file.key, file.groups)) {
-      if (file.groups == 0 || it->file_size(ignored) != file_bytes(file.groups)) {
-        fs::remove(it->path(), ignored);
-        continue;
-      }
-      file.time = it->last_write_time(ignored);
-      found.push_back(file);
+      continue;
     }
+    file.time = it->last_write_time(ignored);
+    found.push_back(file);
   }
   if (error) return file_error(folder_, "read", error.value());
   std::sort(found.begin(), found.end(),
@@ -152,8 +144,9 @@ std::string PrefixStore::path_of(const BlockKey& key, uint32_t groups) const {
   return folder_ + "/" + name_of(key, groups);
 }
 
-// 0 where `groups` has bits that are none.
+// 0 where `groups` has no bits, or such as are no group's.
 uint64_t PrefixStore::file_bytes(uint32_t groups) const {
+  if (groups == 0) return 0;
   uint64_t bytes = sizeof(BlockHeader) + sizeof(uint64_t);
   for (size_t g = 0; g < kGroupsMax; ++g) {
     if ((groups >> g & 1) == 0) continue;
@@ -163,8 +156,13 @@ uint64_t PrefixStore::file_bytes(uint32_t groups) const {
   return bytes;
 }
 
+bool PrefixStore::holds(const BlockKey& key, uint32_t groups) const {
+  const auto found = entries_.find(key);
+  return found != entries_.end() && (groups & ~found->second.groups) == 0;
+}
+
 void PrefixStore::add(const BlockKey& key, uint32_t groups) {
-  if (entries_.count(key) > 0) forget(key);
+  forget(key);  // a file of fewer groups
   const uint64_t bytes = file_bytes(groups);
   entries_[key] = {groups, bytes, ages_.insert(ages_.end(), key)};
   stats_.bytes += bytes;
@@ -213,12 +211,9 @@ void PrefixStore::put(const BlockKey& key, std::span<const TokenId> tokens, Page
     if (slabs[g] != kNoSlab) job.groups |= uint32_t{1} << g;
   }
   const uint64_t size = file_bytes(job.groups);
-  const auto known = [&](uint32_t groups) { return (job.groups & ~groups) == 0; };
   {
     std::unique_lock lock(mutex_);
-    if (job.groups == 0 || size > bytes_max_ || !stats_.error.empty()) return;
-    const auto found = entries_.find(key);
-    if (found != entries_.end() && known(found->second.groups)) return;
+    if (size == 0 || size > bytes_max_ || !stats_.error.empty() || holds(key, job.groups)) return;
     const auto fits = [&] { return jobs_.empty() || job_bytes_ + size <= kQueueBytesMax; };
     if (wait) changed_.wait(lock, fits);
     if (!fits()) {
@@ -253,7 +248,8 @@ void PrefixStore::write_jobs() {
     changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
     Job& job = jobs_.front();  // stays where it is while others are appended
-    if (stats_.error.empty()) {
+    // The same block may have been given up twice before the first was written.
+    if (stats_.error.empty() && !holds(job.key, job.groups)) {
       make_room(job.bytes.size());
       lock.unlock();
       const Status status = write_file(path_of(job.key, job.groups), job.bytes);

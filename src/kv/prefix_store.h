@@ -87,6 +87,7 @@ class PrefixStore {
   Status scan();
   std::string path_of(const BlockKey& key, uint32_t groups) const;
   uint64_t file_bytes(uint32_t groups) const;
+  bool holds(const BlockKey& key, uint32_t groups) const;
   void add(const BlockKey& key, uint32_t groups);
   void forget(const BlockKey& key);
   void make_room(uint64_t bytes);

@@ -26,16 +26,14 @@ void PrefixTree::set_store(std::unique_ptr<PrefixStore> store) {
 }
 
 void PrefixTree::clear() {
-  clearing_ = true;
   while (!ages_.empty()) {
     // A walk from the oldest always meets a leaf: the list holds every node.
     for (Node* node : ages_) {
       if (!node->children.empty()) continue;
-      remove(*node);
+      remove(*node, true);
       break;
     }
   }
-  clearing_ = false;
 }
 
 PrefixTree::Node* PrefixTree::find_child(Node& node, std::span<const TokenId> block,
@@ -54,13 +52,13 @@ BlockKey PrefixTree::key_below(const Node& node, std::span<const TokenId> block,
 }
 
 PrefixTree::Node& PrefixTree::add_child(Node& node, std::span<const TokenId> block, uint64_t hash,
-                                        uint64_t salt) {
+                                        const BlockKey& key) {
   auto made = std::make_unique<Node>();
   Node& child = *made;
   child.parent = &node;
   child.tokens.assign(block.begin(), block.end());
   child.hash = hash;
-  child.key = key_below(node, block, salt);
+  child.key = key;
   child.slabs.assign(pool_.shape().groups.size(), kNoSlab);
   child.age = ages_.insert(ages_.end(), &child);
   node.children.emplace(hash, std::move(made));
@@ -80,20 +78,19 @@ SlabId PrefixTree::free_slab(size_t group, const Node& kept) {
   return pool_.allocate(group);
 }
 
-// The block behind `node`, from the store; null where it does not have it, or memory no room.
+// The block behind `node`, whose `groups` the store has; null where it cannot be read, or there is
+// no room.
 PrefixTree::Node* PrefixTree::read_child(Node& node, std::span<const TokenId> block, uint64_t hash,
-                                         uint64_t salt) {
-  const BlockKey key = key_below(node, block, salt);
-  const uint32_t groups = store_->groups(key);
+                                         const BlockKey& key, uint32_t groups) {
   std::vector<SlabId> slabs(pool_.shape().groups.size(), kNoSlab);
-  bool whole = groups != 0;
+  bool whole = true;
   for (size_t g = 0; g < slabs.size() && whole; ++g) {
     if ((groups >> g & 1) == 0) continue;
     slabs[g] = free_slab(g, node);
     whole = slabs[g] != kNoSlab;
   }
   if (whole && store_->read(key, block, pool_, slabs)) {
-    Node& child = add_child(node, block, hash, salt);
+    Node& child = add_child(node, block, hash, key);
     child.slabs = std::move(slabs);
     return &child;
   }
@@ -116,9 +113,11 @@ bool PrefixTree::restore(std::span<const TokenId> tokens, size_t tokens_max, uin
     if (child != nullptr) {
       touch(*child);
     } else {
-      if (store_->groups(key_below(*node, block, salt)) == 0) return false;
+      const BlockKey key = key_below(*node, block, salt);
+      const uint32_t groups = store_->groups(key);
+      if (groups == 0) return false;
       if (bytes >= bytes_max) return true;
-      child = read_child(*node, block, hash, salt);
+      child = read_child(*node, block, hash, key, groups);
       if (child == nullptr) return false;
       for (size_t g = 0; g < child->slabs.size(); ++g) {
         if (child->slabs[g] != kNoSlab) bytes += pool_.shape().slab_bytes(g);
@@ -173,7 +172,7 @@ size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first, const S
     const uint64_t hash = block_hash(block, salt);
     Node* child = find_child(*node, block, hash);
     if (child == nullptr) {
-      child = &add_child(*node, block, hash, salt);
+      child = &add_child(*node, block, hash, key_below(*node, block, salt));
     } else {
       touch(*child);
     }
@@ -195,9 +194,9 @@ size_t PrefixTree::slabs(size_t group) const {
   return count;
 }
 
-void PrefixTree::remove(Node& leaf) {
+void PrefixTree::remove(Node& leaf, bool wait) {
   CHECK(leaf.children.empty());
-  if (store_ != nullptr) store_->put(leaf.key, leaf.tokens, pool_, leaf.slabs, clearing_);
+  if (store_ != nullptr) store_->put(leaf.key, leaf.tokens, pool_, leaf.slabs, wait);
   for (size_t g = 0; g < leaf.slabs.size(); ++g) {
     if (leaf.slabs[g] != kNoSlab) pool_.release(g, leaf.slabs[g]);
   }

@@ -67,17 +67,18 @@ class PrefixTree {
 
   Node* find_child(Node& node, std::span<const TokenId> block, uint64_t hash);
   BlockKey key_below(const Node& node, std::span<const TokenId> block, uint64_t salt) const;
-  Node& add_child(Node& node, std::span<const TokenId> block, uint64_t hash, uint64_t salt);
-  Node* read_child(Node& node, std::span<const TokenId> block, uint64_t hash, uint64_t salt);
+  Node& add_child(Node& node, std::span<const TokenId> block, uint64_t hash, const BlockKey& key);
+  Node* read_child(Node& node, std::span<const TokenId> block, uint64_t hash, const BlockKey& key,
+                   uint32_t groups);
   SlabId free_slab(size_t group, const Node& kept);
   void touch(Node& node);
-  void remove(Node& leaf);
+  // Its block goes to the store, where there is one; `wait`: also where that is busy.
+  void remove(Node& leaf, bool wait = false);
   Node* oldest_leaf(size_t group);
   bool strip_oldest(size_t group);
 
   PagePool& pool_;
   std::unique_ptr<PrefixStore> store_;
-  bool clearing_ = false;
   Node root_;
   size_t nodes_ = 0;
   std::list<Node*> ages_;  // least recently used first

@@ -80,6 +80,21 @@ class PrefixOnDisk : public testing::Test {
     return key;
   }
 
+  // What `tree` remembers of `tokens` [256], whose i-th slab begins with i + 1, goes to the disk.
+  void give_up(PrefixTree& tree, PagePool& pool, std::span<const TokenId> tokens, uint64_t salt) {
+    {
+      SequenceKv kv(pool);
+      ASSERT_TRUE(kv.reserve(256).ok());
+      kv.advance(256);
+      for (size_t i = 0; i < 4; ++i) pool.slab(0, kv.slab(0, i))[0] = static_cast<uint8_t>(i + 1);
+      tree.insert(tokens, 0, kv, salt);
+    }
+    tree.make_free(0, pool.capacity(0));
+    EXPECT_EQ(tree.blocks(), 0u);
+    while (tree.store()->stats().blocks < 4) {
+    }
+  }
+
   const std::string folder_ =
       testing::TempDir() + "kvikk_prefix_store_" + std::to_string(::getpid());
 };
@@ -99,6 +114,31 @@ TEST_F(PrefixOnDisk, ABlockComesBackInALaterRun) {
   }
   EXPECT_EQ(store->stats().read, 1u);
   EXPECT_FALSE(store->read(key, tokens_of(64, 6), pool, slabs)) << "a hash is not the tokens";
+}
+
+TEST_F(PrefixOnDisk, ABlockGivenUpTwiceIsThereOnce) {
+  const auto tokens = tokens_of(64, 5);
+  const BlockKey key = PrefixStore::key_of(nullptr, tokens, 0);
+  PagePool pool = pool_of(1);
+  const auto slabs = filled(pool, 7);
+  {
+    const auto store = open();
+    for (int i = 0; i < 3; ++i) store->put(key, tokens, pool, slabs, true);
+  }
+  EXPECT_EQ(files().size(), 1u);
+  const auto store = open();
+  EXPECT_TRUE(store->read(key, tokens, pool, slabs));
+}
+
+TEST_F(PrefixOnDisk, AFileOfGroupsThatAreNoneIsRemoved) {
+  write_one(7, tokens_of(64, 5));
+  const fs::path folder = files().at(0).parent_path();
+  for (const char* groups : {"00000000", "00000004"}) {
+    std::ofstream(folder / (std::string(32, '0') + "-" + groups + ".kv"));
+  }
+  ASSERT_EQ(files().size(), 3u);
+  EXPECT_EQ(open()->stats().blocks, 1u);
+  EXPECT_EQ(files().size(), 1u);
 }
 
 TEST_F(PrefixOnDisk, AKeyIsAllThatStandsBefore) {
@@ -195,17 +235,7 @@ TEST_F(PrefixOnDisk, TheTreeGoesOnWithWhatWentToTheDisk) {
   PagePool pool = pool_of(8);
   PrefixTree tree(pool);
   tree.set_store(open());
-  {
-    SequenceKv kv(pool);
-    ASSERT_TRUE(kv.reserve(256).ok());
-    kv.advance(256);
-    for (size_t i = 0; i < 4; ++i) pool.slab(0, kv.slab(0, i))[0] = static_cast<uint8_t>(i + 1);
-    tree.insert(tokens, 0, kv, 9);
-  }
-  tree.make_free(0, 8);
-  EXPECT_EQ(tree.blocks(), 0u);
-  while (tree.store()->stats().blocks < 4) {
-  }
+  give_up(tree, pool, tokens, 9);
   EXPECT_FALSE(tree.restore(tokens, 256, 8, kMany));
   EXPECT_EQ(tree.blocks(), 0u) << "another client's";
   EXPECT_TRUE(tree.restore(tokens, 256, 9, 1)) << "there is more";
@@ -222,15 +252,7 @@ TEST_F(PrefixOnDisk, WhatDoesNotFitStaysThere) {
   PagePool pool = pool_of(6);
   PrefixTree tree(pool);
   tree.set_store(open());
-  {
-    SequenceKv kv(pool);
-    ASSERT_TRUE(kv.reserve(256).ok());
-    kv.advance(256);
-    tree.insert(tokens, 0, kv);
-  }
-  tree.make_free(0, 6);
-  while (tree.store()->stats().blocks < 4) {
-  }
+  give_up(tree, pool, tokens, 0);
   SequenceKv running(pool);
   ASSERT_TRUE(running.reserve(256).ok());
   EXPECT_FALSE(tree.restore(tokens, 256, 0, kMany));
