@@ -39,12 +39,12 @@ Result<std::vector<Passage>> read_passages(Shell& shell, const std::string& root
     if (is_same_file(file, passages_path(index))) continue;  // of the build before
     const Result<std::string> content = read_file(file, kTextFileBytesMax);
     if (!content.ok() && content.status().code() != StatusCode::kExhausted) return content.status();
-    const bool is_index = is_same_file(file, index);
-    if (is_index && content.ok() && is_text(*content)) {
+    const bool readable = content.ok() && is_text(*content);
+    if (is_same_file(file, index)) {
+      if (!readable) continue;
       return invalid_argument(file + ": is a text to index, which --out would replace");
     }
-    if (is_index) continue;
-    if (!content.ok() || !is_text(*content)) {
+    if (!readable) {
       ++others;
       continue;
     }

@@ -1,6 +1,6 @@
 # Writes OUT, a C++ file with the contents of the web page's files: cmake -DOUT=..
-# "-DFILES=PATH|TYPE|FILE;.." -P embed.cmake. Each becomes a WebAsset (serving/web_assets.h); the
-# assembler reads the bytes, which takes no time, as a list of numbers in C++ would.
+# "-DFILES=PATH|TYPE|FILE;.." -P embed.cmake. Each becomes a WebAsset (serving/web_assets.h). The
+# assembler reads the bytes: as a list of numbers they would take the compiler seconds.
 set(bytes "")
 set(names "")
 set(table "")

@@ -12,17 +12,15 @@ constexpr size_t kPattern = 4;  // every fourth layer is a full one
 // sliding_window_pattern is a number, or a text such as "LLLG" (local, global).
 Status read_pattern(const ConfigKeys& keys, ModelConfig& c) {
   constexpr Key kText = {"", "sliding_window_pattern"};
-  std::string pattern = "LLLG";
-  if (keys.has(kText) && keys.is_text(kText)) {
-    TRY_ASSIGN(pattern, keys.text(kText));
+  if (keys.is_text(kText)) {
+    TRY_ASSIGN(const std::string pattern, keys.text(kText));
     if (pattern.empty() || pattern.find_first_not_of("LG") != std::string::npos) {
       return keys.wrong(kText, "'" + pattern + "'", "a text of L and G");
     }
+    for (size_t i = 0; i < c.layers; ++i) c.layer[i].sliding = pattern[i % pattern.size()] == 'L';
   } else {
-    TRY_ASSIGN(const size_t length, keys.size(kText, c.layers + 1, kPattern));
-    pattern = std::string(length - 1, 'L') + "G";
+    TRY(read_sliding_pattern(keys, kPattern, c));
   }
-  for (size_t i = 0; i < c.layers; ++i) c.layer[i].sliding = pattern[i % pattern.size()] == 'L';
   c.layer.back().sliding = false;
   return ok_status();
 }

@@ -1,7 +1,5 @@
 // Which tensors a model has: asks the loader for each role that the configuration names.
 
-#include <string_view>
-
 #include "models/model.h"
 #include "models/tensor_loader.h"
 #include "weights/tensor_rows.h"
@@ -55,7 +53,7 @@ class LayerLoader {
   // One tensor, or one for each head. They have no biases.
   Status each_heads_norm(const char* name, size_t heads, NormWeights& weights) {
     const RowChoice all = RowChoice::all(heads * c_.head_dim);
-    if (std::string_view(name).find('@') == std::string_view::npos) {
+    if (!is_one_by_one(name)) {
       return loader_.vector(at_layer(name, layer_) + ".weight", all, all.tensor_rows,
                             weights.weight, {c_.head_dim, heads});
     }

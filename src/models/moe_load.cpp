@@ -23,15 +23,12 @@ class ExpertLoader {
   }
 
  private:
-  static bool one_by_one(const char* name) {
-    return std::string_view(name).find('@') != std::string_view::npos;
-  }
   bool by_columns() const { return m_.fused == MoeConfig::Fused::kInterleavedColumns; }
 
   Status plain(const char* name, size_t index, size_t outputs, size_t inputs, Matrix& matrix,
                std::vector<float>& bias) {
     const RowChoice rows = RowChoice::all(outputs);
-    if (one_by_one(name)) {
+    if (is_one_by_one(name)) {
       return loader_.matrix(at_layer(name, layer_, index) + ".weight", rows, outputs, inputs,
                             matrix);
     }

@@ -63,6 +63,8 @@ std::string at_layer(const char* name, size_t layer, size_t part) {
   return text;
 }
 
+bool is_one_by_one(std::string_view name) { return name.find('@') != std::string_view::npos; }
+
 uint64_t TensorLoader::bytes_of(const Job& job) {
   const double part = static_cast<double>(job.matrix->outputs) *
                       static_cast<double>(job.matrix->inputs) /

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
@@ -49,6 +50,8 @@ struct Stack {
 
 // The tensor's name of a role: the layer's number for #, an expert's or a head's for @.
 std::string at_layer(const char* name, size_t layer, size_t part = 0);
+// Whether each expert, or head, has a tensor of its own.
+bool is_one_by_one(std::string_view name);
 
 class TensorLoader {
  public:
