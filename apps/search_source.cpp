@@ -97,12 +97,14 @@ Result<VectorSource> VectorSource::open(Shell& shell, const SourceOptions& optio
   return source;
 }
 
-VectorSource VectorSource::of(std::vector<float> vectors, size_t dimensions) {
+VectorSource VectorSource::of(std::vector<float> vectors, size_t dimensions,
+                              std::vector<int64_t> ids) {
   VectorSource source;
   source.from_memory_ = true;
   source.rows_ = vectors.size() / dimensions;
   source.dimensions_ = dimensions;
   source.memory_ = std::move(vectors);
+  source.ids_ = std::move(ids);
   return source;
 }
 

@@ -32,8 +32,8 @@ class VectorSource {
   // A .jsonl has lines {"vector": [..], "id": .., "attributes": [..]}; id and attributes are on all
   // lines or on none. Errors: those of the file, with the line.
   static Result<VectorSource> open(Shell& shell, const SourceOptions& options);
-  // Vectors [rows, dimensions] that are there already, of ids 0, 1, 2 ...
-  static VectorSource of(std::vector<float> vectors, size_t dimensions);
+  // Vectors [rows, dimensions] that are there already, and their ids [rows].
+  static VectorSource of(std::vector<float> vectors, size_t dimensions, std::vector<int64_t> ids);
 
   size_t rows() const { return rows_; }
   size_t dimensions() const { return dimensions_; }

@@ -1,7 +1,10 @@
 #include "search_text.h"
 
+#include <xxhash.h>
+
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "passages.h"
 #include "progress.h"
@@ -16,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kTextFileBytesMax = size_t{64} << 20;
 constexpr size_t kPassagesMax = size_t{1} << 24;
 constexpr size_t kGroupPassages = 64;  // computed before Ctrl-C and progress are looked at
-constexpr int kPassagesVersion = 1;
+constexpr int kPassagesVersion = 2;
 
 Result<std::unique_ptr<Embedder>> open_embedder(Shell& shell, const ModelOptions& model,
                                                 const SearchRuntimeOptions& runtime) {
@@ -91,6 +94,12 @@ Result<std::vector<float>> embed_passages(Shell& shell, const std::vector<Passag
   return vectors;
 }
 
+// A line of the file of passages, without its newline, is known in the index by a hash of it and of
+// its number: so what is printed is what the vector was made of, or nothing.
+int64_t passage_id(std::string_view line, size_t number) {
+  return static_cast<int64_t>(XXH3_64bits_withSeed(line.data(), line.size(), number) >> 1);
+}
+
 struct PassagesHeader {
   std::string model;
   size_t passages = 0;
@@ -104,7 +113,7 @@ Result<PassagesHeader> read_header(LineReader& lines, const std::string& path) {
   const auto version = json.find("kvikk_passages");
   if (version == json.end() || *version != kPassagesVersion) {
     return unsupported(path + ": is no file of passages of version " +
-                       std::to_string(kPassagesVersion));
+                       std::to_string(kPassagesVersion) + ": build it again");
   }
   const auto model = json.find("model");
   const auto count = json_unsigned(json, "passages");
@@ -128,18 +137,23 @@ Result<Passage> passage_of(const std::string& text, const std::string& where) {
   return Passage{json["file"], *first, *last, json["text"]};
 }
 
-// The passages of the ids that were found.
-Result<std::map<int64_t, Passage>> find_passages(LineReader& lines, size_t count,
+// The passages of the ids that were found. Errors: kDamaged: one is not there.
+Result<std::map<int64_t, Passage>> find_passages(LineReader& lines, const std::string& path,
                                                  const std::vector<Neighbor>& found) {
-  std::map<int64_t, Passage> passages;
-  for (const Neighbor& neighbor : found) passages[neighbor.id];
+  std::map<int64_t, std::optional<Passage>> wanted;
+  for (const Neighbor& neighbor : found) wanted[neighbor.id];
   std::string text;
-  for (size_t id = 0; id < count; ++id) {
+  for (size_t number = 0;; ++number) {
     TRY_ASSIGN(const bool more, lines.next(text));
-    if (!more) return damaged(lines.where() + ": lacks passages");
-    const auto wanted = passages.find(static_cast<int64_t>(id));
-    if (wanted == passages.end()) continue;
-    TRY_ASSIGN(wanted->second, passage_of(text, lines.where()));
+    if (!more) break;
+    const auto one = wanted.find(passage_id(text, number));
+    if (one == wanted.end()) continue;
+    TRY_ASSIGN(one->second, passage_of(text, lines.where()));
+  }
+  std::map<int64_t, Passage> passages;
+  for (auto& [id, passage] : wanted) {
+    if (!passage) return damaged(path + ": lacks passages of its index: build it again");
+    passages[id] = std::move(*passage);
   }
   return passages;
 }
@@ -176,14 +190,17 @@ Result<VectorSource> embed_texts(Shell& shell, const TextIndexOptions& options,
   const auto write = [&](const Json& json) { return file.write(bytes_of(json_line(json))); };
   TRY(write(
       Json{{"kvikk_passages", kPassagesVersion}, {"model", model}, {"passages", passages.size()}}));
+  std::vector<int64_t> ids;
   for (const Passage& passage : passages) {
-    TRY(write(Json{{"file", passage.file},
-                   {"line", passage.first_line},
-                   {"last_line", passage.last_line},
-                   {"text", passage.text}}));
+    const std::string line = json_line(Json{{"file", passage.file},
+                                            {"line", passage.first_line},
+                                            {"last_line", passage.last_line},
+                                            {"text", passage.text}});
+    ids.push_back(passage_id(std::string_view(line).substr(0, line.size() - 1), ids.size()));
+    TRY(file.write(bytes_of(line)));
   }
   TRY_ASSIGN(std::vector<float> vectors, embed_passages(shell, passages, *embedder));
-  return VectorSource::of(std::move(vectors), embedder->dimensions());
+  return VectorSource::of(std::move(vectors), embedder->dimensions(), std::move(ids));
 }
 
 Status query_text(Shell& shell, const TextQuery& query, const TextQueryOptions& options,
@@ -214,7 +231,7 @@ Status query_text(Shell& shell, const TextQuery& query, const TextQueryOptions& 
   std::vector<float> vector(d);
   TRY(embedder->embed({&tokens, 1}, vector.data()));
   TRY_ASSIGN(const Neighbors found, index->search(vector, query.search));
-  TRY_ASSIGN(auto passages, find_passages(lines, header.passages, found[0]));
+  TRY_ASSIGN(auto passages, find_passages(lines, path, found[0]));
   for (const Neighbor& neighbor : found[0]) {
     const Passage& passage = passages[neighbor.id];
     TRY(query.json ? shell.print(json_line(Json{{"score", neighbor.score},

@@ -28,6 +28,34 @@ void quads(float* x, size_t n) {
   }
 }
 
+// A step joins numbers `step` apart.
+void one_step(float* x, size_t step) {
+  float* high = x + step;
+  for (size_t i = 0; i < step; ++i) {
+    const float a = x[i];
+    const float b = high[i];
+    x[i] = a + b;
+    high[i] = a - b;
+  }
+}
+
+// That of `step` and that of 2 step.
+void two_steps(float* x, size_t step) {
+  float* x1 = x + step;
+  float* x2 = x1 + step;
+  float* x3 = x2 + step;
+  for (size_t i = 0; i < step; ++i) {
+    const float a = x[i] + x1[i];
+    const float b = x[i] - x1[i];
+    const float c = x2[i] + x3[i];
+    const float d = x2[i] - x3[i];
+    x[i] = a + c;
+    x1[i] = b + d;
+    x2[i] = a - c;
+    x3[i] = b - d;
+  }
+}
+
 }  // namespace
 
 void hadamard_transform(float* x, size_t n) {
@@ -39,18 +67,11 @@ void hadamard_transform(float* x, size_t n) {
   }
   if (n < 4) return;
   quads(x, n);
-  for (size_t step = 4; step < n; step *= 2) {
-    for (size_t first = 0; first < n; first += 2 * step) {
-      float* low = x + first;
-      float* high = low + step;
-      for (size_t i = 0; i < step; ++i) {
-        const float a = low[i];
-        const float b = high[i];
-        low[i] = a + b;
-        high[i] = a - b;
-      }
-    }
+  size_t step = 4;
+  for (; step * 4 <= n; step *= 4) {
+    for (size_t first = 0; first < n; first += 4 * step) two_steps(x + first, step);
   }
+  if (step < n) one_step(x, step);
 }
 
 Rotation::Rotation(size_t size, uint64_t seed) : size_(size) {

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/avx512_search_decode.h"
@@ -222,7 +223,53 @@ void product(const SearchProductArgs& args) {
   for (; row < args.rows; ++row) product_rows<1>(args, row);
 }
 
-void codes(const SearchCodesArgs& args) {
+// Ascending thresholds, 16 a register, NaNs (which nothing reaches) behind the last one.
+template <size_t kRegisters>
+struct Thresholds {
+  __m512 part[kRegisters];
+
+  explicit Thresholds(const SearchCodesArgs& args) {
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRegisters; ++r) {
+      const size_t first = r * kLanes;
+      const size_t left = args.threshold_count > first ? args.threshold_count - first : 0;
+      const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
+      part[r] = _mm512_mask_loadu_ps(_mm512_set1_ps(NAN), mask, args.thresholds + first);
+    }
+  }
+
+  __m512 at(__m512i index) const {
+    if constexpr (kRegisters == 1) return _mm512_permutexvar_ps(index, part[0]);
+    const __m512 low = _mm512_permutex2var_ps(part[0], index, part[1 % kRegisters]);
+    if constexpr (kRegisters == 2) return low;
+    const __m512 high = _mm512_permutex2var_ps(part[2 % kRegisters], index, part[3 % kRegisters]);
+    const __mmask16 upper = _mm512_test_epi32_mask(index, _mm512_set1_epi32(2 * kLanes));
+    return _mm512_mask_blend_ps(upper, low, high);
+  }
+};
+
+// Halves what is left of 16 kRegisters thresholds, from the middle one on.
+template <size_t kRegisters>
+void search_codes(const SearchCodesArgs& args) {
+  const Thresholds<kRegisters> thresholds(args);
+  const __m512 factor = _mm512_set1_ps(args.factor);
+  for (size_t i = 0; i < args.count; i += kLanes) {
+    const size_t left = args.count - i;
+    const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
+    const __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, args.x + i), factor);
+    __m512i code = _mm512_setzero_si512();
+#pragma GCC unroll 6
+    for (size_t half = kRegisters * kLanes / 2; half > 0; half /= 2) {
+      const __m512i middle = _mm512_add_epi32(code, _mm512_set1_epi32(static_cast<int>(half) - 1));
+      const __mmask16 above = _mm512_cmp_ps_mask(x, thresholds.at(middle), _CMP_GE_OQ);
+      code = _mm512_mask_add_epi32(code, above, code, _mm512_set1_epi32(static_cast<int>(half)));
+    }
+    _mm_mask_storeu_epi8(args.codes + i, mask, _mm512_cvtepi32_epi8(code));
+  }
+}
+
+// Up to three thresholds are compared one by one.
+void few_codes(const SearchCodesArgs& args) {
   const __m512 factor = _mm512_set1_ps(args.factor);
   for (size_t i = 0; i < args.count; i += kLanes) {
     const size_t left = args.count - i;
@@ -235,6 +282,13 @@ void codes(const SearchCodesArgs& args) {
     }
     _mm_mask_storeu_epi8(args.codes + i, mask, _mm512_cvtepi32_epi8(code));
   }
+}
+
+void codes(const SearchCodesArgs& args) {
+  if (args.threshold_count <= 3) return few_codes(args);
+  if (args.threshold_count < kLanes) return search_codes<1>(args);
+  if (args.threshold_count < 2 * kLanes) return search_codes<2>(args);
+  search_codes<4>(args);
 }
 
 }  // namespace

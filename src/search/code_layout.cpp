@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -106,6 +107,37 @@ size_t shift_of_one(size_t dim) {
   return dim % 32 / 16 * 2 + j % 2 + j / 2 * 4;
 }
 
+constexpr size_t kWordDims = 4;  // whose codes are the bytes of a word
+
+// The codes of a step's dims, a byte each, to the step's word of one vector.
+template <bool kTwo>
+uint32_t step_word(const uint8_t* codes, size_t down) {
+  constexpr size_t kDims = kTwo ? 16 : 32;
+  constexpr uint32_t kMask = kTwo ? 0x03030303 : 0x01010101;
+  uint32_t out = 0;
+  for (size_t i = 0; i < kDims; i += kWordDims) {
+    uint32_t four;
+    std::memcpy(&four, codes + i, sizeof four);
+    out |= (four >> down & kMask) << (kTwo ? shift_of_two(i) : shift_of_one(i));
+  }
+  return out;
+}
+
+template <bool kTwo>
+void put_plane(const uint8_t* codes, size_t dims, size_t down, size_t lane, uint8_t* plane) {
+  constexpr size_t kDims = kTwo ? 16 : 32;
+  for (size_t i = 0; i < dims; i += kDims) {
+    uint8_t last[kDims] = {};
+    if (dims - i < kDims) std::memcpy(last, codes + i, dims - i);
+    const uint32_t word = step_word<kTwo>(dims - i < kDims ? last : codes + i, down);
+    uint8_t* const at = plane + byte_of(i, lane, kTwo);
+    uint32_t before;
+    std::memcpy(&before, at, sizeof before);
+    before |= word;
+    std::memcpy(at, &before, sizeof before);
+  }
+}
+
 // Calls f(plane's offset in its part, whether it is the top one, whether it has two bits, how far
 // the code is shifted down for it).
 template <class F>
@@ -188,11 +220,8 @@ void CodeLayout::put(const uint8_t* codes, size_t lane, uint8_t* top, uint8_t* r
     const size_t dims = groups_[g].dims;
     for_each_plane(groups_[g], whole_[g], [&](size_t offset, bool is_top, bool two, size_t down) {
       uint8_t* plane = (is_top ? top : rest) + offset;
-      for (size_t i = 0; i < dims; ++i) {
-        const unsigned bits = codes[i] >> down & (two ? 3u : 1u);
-        uint8_t& byte = plane[byte_of(i, lane, two)];
-        byte = static_cast<uint8_t>(byte | bits << (two ? shift_of_two(i) : shift_of_one(i)));
-      }
+      if (two) return put_plane<true>(codes, dims, down, lane, plane);
+      put_plane<false>(codes, dims, down, lane, plane);
     });
     codes += dims;
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "search/dot.h"
 
 namespace kvikk {
 
@@ -21,12 +22,6 @@ constexpr int kQueryCodeMax = 127;
 constexpr size_t kQueryTail = 64;  // that kernels may read behind the last query
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-double dot(const float* a, const float* b, size_t n) {
-  double sum = 0;
-  for (size_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * b[i];
-  return sum;
-}
 
 // One class of one query: codes of the nearest step, 127 steps to the largest.
 struct QueryClass {
@@ -159,7 +154,7 @@ Status VectorCoder::make_ready(const float* rows, size_t count, size_t first_row
   squares.resize(count);
   for (size_t r = 0; r < count; ++r) {
     float* x = ready.data() + r * d;
-    squares[r] = dot(x, x, d);
+    squares[r] = double_dot(x, x, d);
     if (!(squares[r] <= kVectorLengthMax * kVectorLengthMax)) {
       const bool finite = std::all_of(x, x + d, [](float v) { return std::isfinite(v); });
       return invalid_argument(
@@ -201,11 +196,12 @@ void VectorCoder::encode_coordinates(const Kernels& kernels, const float* y,
                                      CodedVector& out) const {
   out.codes.resize(layout_.dims());
   out.scale = 0;
-  const double squares = dot(y, y, layout_.dims());
+  const double squares = double_dot(y, y, layout_.dims());
   if (squares == 0) return std::fill(out.codes.begin(), out.codes.end(), uint8_t{0});
   const double spread = std::sqrt(squares / energy_);  // a coordinate is about this times sigma
   double weighted = 0;
   double products = 0;
+  std::vector<float> levels(layout_.dims());
   size_t dim = 0;
   for (size_t g = 0; g < layout_.groups().size(); ++g) {
     const CodeGroup& group = layout_.groups()[g];
@@ -219,17 +215,13 @@ void VectorCoder::encode_coordinates(const Kernels& kernels, const float* y,
           {y + dim, group.dims, factor, book.thresholds.data(), book.thresholds.size(), codes});
     }
     const float* values = level_values_.data() + g * kSearchTableSize;
-    double group_squares = 0;
-    double group_products = 0;
     for (size_t i = 0; i < group.dims; ++i) {
-      const double x = y[dim + i];
-      const double level =
-          group.bits == kEightBits ? book.levels[codes[i]] * group.sigma : values[codes[i]];
-      group_squares += x * x;
-      group_products += x * level;
+      levels[i] = group.bits == kEightBits ? static_cast<float>(book.levels[codes[i]] * group.sigma)
+                                           : values[codes[i]];
     }
-    weighted += group.sigma * group.sigma * group_squares;
-    products += group.sigma * group.sigma * group_products;
+    const double variance = group.sigma * group.sigma;
+    weighted += variance * double_dot(y + dim, y + dim, group.dims);
+    products += variance * double_dot(y + dim, levels.data(), group.dims);
     dim += group.dims;
   }
   out.scale = products > 0 ? scale_to_bits(weighted / products) : 0;
@@ -325,7 +317,7 @@ Result<CodedQueries> VectorCoder::code_queries(const Kernels& kernels, const flo
   for (size_t q = 0; q < count; ++q) {
     code_query(coordinates.data() + q * coordinate_stride(), top, q, out);
     double constant =
-        transform_.fitted() ? dot(ready.data() + q * d, transform_.mean.data(), d) : 0;
+        transform_.fitted() ? double_dot(ready.data() + q * d, transform_.mean.data(), d) : 0;
     if (metric_ == Metric::kL2) constant = 2 * constant - squares[q];
     out.constants[q] = static_cast<float>(constant);
   }
@@ -352,7 +344,7 @@ void VectorCoder::decode(const CodedVector& coded, float* out) const {
   if (rotation_ != nullptr) return rotation_->invert(y.data(), out);
   for (size_t i = 0; i < d; ++i) {
     const float* axes = transform_.axes.data() + i * transform_.axes_stride;
-    out[i] = transform_.mean[i] + static_cast<float>(dot(axes, y.data(), y.size()));
+    out[i] = transform_.mean[i] + static_cast<float>(double_dot(axes, y.data(), y.size()));
   }
 }
 

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "codec/half_scale.h"
+#include "search/dot.h"
 #include "search/fit.h"
 #include "search/vector_index.h"
 
@@ -66,20 +68,15 @@ Status VectorIndexImpl::check_added(std::span<const float> vectors, std::span<co
                             " attributes, there are " + std::to_string(attributes.size()));
   }
   for (size_t r = 0; r < ids.size(); ++r) {
-    double squares = 0;
-    double largest = 0;
-    for (size_t i = 0; i < d; ++i) {
-      const double x = vectors[r * d + i];
-      squares += x * x;
-      largest = std::max(largest, std::abs(x));
-    }
+    const float* vector = vectors.data() + r * d;
+    const double squares = double_dot(vector, vector, d);
     if (!(squares <= kVectorLengthMax * kVectorLengthMax)) {
       return invalid_argument("vector " + std::to_string(r) +
                               (std::isfinite(squares) ? " is too long: its length is beyond 1e9"
                                                       : " has a NaN or an infinity"));
     }
     if (options_.kept == KeptVectors::kHalf && options_.metric != Metric::kCosine &&
-        largest > 65504) {
+        std::any_of(vector, vector + d, [](float x) { return std::abs(x) > kHalfMax; })) {
       return invalid_argument("vector " + std::to_string(r) +
                               " has a number beyond 65504, the largest half float");
     }

@@ -159,6 +159,13 @@ class SearchText(ProgramTest):
         result = self.kvikk("search", "query", other, "a")
         self.assertEqual(result.code, 1)
         self.assertIn("build it again", result.error)
+        # As many passages, other ones: what was found is not there.
+        changed = os.path.join(self.folder, "changed.kvx")
+        text = self.path("changed.txt", "another text\n")
+        self.assertEqual(self.kvikk("search", "build", "--text", text, "-o", changed, "-m",
+                                    BERT).code, 0)
+        os.replace(changed + ".passages", other + ".passages")
+        self.assert_failed(self.kvikk("search", "query", other, "a"), 1, "build it again")
         os.remove(other + ".passages")
         self.assertIn("was not built with --text", self.kvikk("search", "query", other, "a").error)
 
