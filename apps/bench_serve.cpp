@@ -40,7 +40,7 @@ Result<double> measure_words(Shell& shell, const LoadOptions& options, const Loa
   plan.cancelled = [&shell] { return !shell.go_on().ok(); };
   TRY_ASSIGN(const auto results, run_load(target, {{0, load_body(options, probe, 1.0)}}, plan));
   TRY(shell.go_on());
-  if (results.front().status != 200) return io_error("the server says " + results.front().error);
+  if (results.front().status != 200) return io_error(options.url + ": " + results.front().error);
   const size_t tokens = results.front().prompt_tokens;
   return tokens == 0 ? 3.0 : static_cast<double>(tokens) / static_cast<double>(kProbeTokens);
 }
@@ -77,7 +77,8 @@ Status verb_bench_serve(Shell& shell, Arguments arguments) {
   command.add(output);
   TRY_ASSIGN(const bool wanted, command.parse(shell, arguments));
   if (!wanted) return ok_status();
-  TRY_ASSIGN(const LoadTarget target, parse_load_url(options.url, options.key));
+  TRY_ASSIGN(LoadTarget target, parse_load_url(options.url, options.key));
+  target.ca_file = options.ca_file;
   TRY_ASSIGN(const std::vector<LoadShape> shapes, plan_load(shell, options));
   TRY_ASSIGN(const std::unique_ptr<OutputFile> plot,
              OutputFile::open_if_named(output.plot, {options.trace}));
@@ -98,9 +99,15 @@ Status verb_bench_serve(Shell& shell, Arguments arguments) {
     if (all.back().interrupted) break;
   }
   if (output.json) TRY(shell.print(json_line(load_json(all, options))));
-  if (plot == nullptr) return ok_status();
-  TRY(plot->write(load_svg(all, options.url)));
-  return plot->close();
+  if (plot != nullptr) {
+    TRY(plot->write(load_svg(all, options.url)));
+    TRY(plot->close());
+  }
+  for (const LoadFigures& f : all) {
+    if (f.interrupted || f.failed < f.requests) continue;
+    return io_error(options.url + ": no request was answered: " + f.first_error);
+  }
+  return ok_status();
 }
 
 }  // namespace kvikk

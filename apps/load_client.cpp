@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -15,6 +17,7 @@
 #include <optional>
 #include <set>
 
+#include "serving/http_stream.h"
 #include "text/json_text.h"
 #include "text/option_entry.h"
 
@@ -38,10 +41,12 @@ class Asking : public std::enable_shared_from_this<Asking> {
  public:
   Asking(Run& run, size_t index);
   void start();
-  void stop() { stream_.close(); }
+  void stop() { stream_.tcp().close(); }
 
  private:
+  void shake_hands();
   void write();
+  void fail_to_connect(const Error& error);
   void read();
   void take(bool complete);
   void take_line(std::string_view line);
@@ -49,7 +54,7 @@ class Asking : public std::enable_shared_from_this<Asking> {
 
   Run& run_;
   const size_t index_;
-  beast::tcp_stream stream_;
+  HttpStream stream_;
   beast::flat_buffer buffer_;
   http::request<http::string_body> request_;
   http::response_parser<http::string_body> parser_;
@@ -62,12 +67,15 @@ class Run {
   Run(const LoadTarget& target, const std::vector<LoadRequest>& requests, const LoadPlan& plan)
       : target_(target), requests_(requests), plan_(plan), results_(requests.size()) {}
 
+  Status set_up_tls();
   Result<std::vector<LoadResult>> run();
   // One is over; another may begin.
   void over(Asking& asking, bool connected);
 
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   asio::io_context& io() { return io_; }
+  // Null: without TLS.
+  asio::ssl::context* tls() { return target_.tls ? &tls_ : nullptr; }
   const LoadTarget& target() const { return target_; }
   const LoadPlan& plan() const { return plan_; }
   const tcp::resolver::results_type& places() const { return places_; }
@@ -84,6 +92,7 @@ class Run {
   const std::vector<LoadRequest>& requests_;
   const LoadPlan& plan_;
   std::vector<LoadResult> results_;
+  asio::ssl::context tls_{asio::ssl::context::tls_client};
   asio::io_context io_{1};
   asio::steady_timer arrival_{io_};
   asio::steady_timer looking_{io_};
@@ -96,7 +105,8 @@ class Run {
   bool reached_ = false;  // somebody listened
 };
 
-Asking::Asking(Run& run, size_t index) : run_(run), index_(index), stream_(run.io()) {
+Asking::Asking(Run& run, size_t index)
+    : run_(run), index_(index), stream_(tcp::socket(run.io()), run.tls()) {
   const LoadTarget& target = run.target();
   request_ = {http::verb::post, target.path, 11};
   request_.set(http::field::host, target.host + ":" + target.port);
@@ -111,22 +121,43 @@ Asking::Asking(Run& run, size_t index) : run_(run), index_(index), stream_(run.i
 void Asking::start() {
   run_.result(index_).sent_seconds = run_.now();
   const auto timeout = std::chrono::duration<double>(run_.plan().timeout_seconds);
-  stream_.expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
-  stream_.async_connect(run_.places(),
-                        [self = shared_from_this()](Error error, const tcp::endpoint&) {
-                          if (error) {
-                            self->finished_ = true;
-                            self->run_.result(self->index_).error = error.message();
-                            self->run_.over(*self, false);
-                            return;
-                          }
-                          self->write();
-                        });
+  stream_.tcp().expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  stream_.tcp().async_connect(
+      run_.places(), [self = shared_from_this()](Error error, const tcp::endpoint&) {
+        if (error) return self->fail_to_connect(error);
+        Error ignored;
+        self->stream_.tcp().socket().set_option(tcp::no_delay(true), ignored);
+        if (self->stream_.tls() == nullptr) return self->write();
+        self->shake_hands();
+      });
+}
+
+void Asking::shake_hands() {
+  HttpStream::Tls& tls = *stream_.tls();
+  const std::string& host = run_.target().host;
+  Error error;
+  tls.set_verify_callback(asio::ssl::host_name_verification(host), error);
+  // The name for a server of several; an address is not sent.
+  Error no_address;
+  asio::ip::make_address(host, no_address);
+  if (no_address) SSL_set_tlsext_host_name(tls.native_handle(), host.c_str());
+  if (error) return fail_to_connect(error);
+  tls.async_handshake(asio::ssl::stream_base::client, [self = shared_from_this()](Error failed) {
+    if (failed) return self->fail_to_connect(failed);
+    self->write();
+  });
+}
+
+void Asking::fail_to_connect(const Error& error) {
+  finished_ = true;
+  LoadResult& result = run_.result(index_);
+  result.error = error.message();
+  result.end_seconds = run_.now();
+  stream_.tcp().close();
+  run_.over(*this, false);
 }
 
 void Asking::write() {
-  Error ignored;
-  stream_.socket().set_option(tcp::no_delay(true), ignored);
   http::async_write(stream_, request_, [self = shared_from_this()](Error error, size_t) {
     if (error) return self->end(error.message());
     self->read();
@@ -135,7 +166,7 @@ void Asking::write() {
 
 void Asking::read() {
   const auto timeout = std::chrono::duration<double>(run_.plan().timeout_seconds);
-  stream_.expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  stream_.tcp().expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
   http::async_read_some(stream_, buffer_, parser_,
                         [self = shared_from_this()](Error error, size_t) {
                           self->take(static_cast<bool>(error) || self->parser_.is_done());
@@ -195,7 +226,7 @@ void Asking::end(const std::string& error) {
   result.end_seconds = run_.now();
   result.error = error;
   if (error.empty() && result.piece_seconds.empty()) result.error = "the answer has no text";
-  stream_.close();
+  stream_.tcp().close();
   run_.over(*this, true);
 }
 
@@ -241,7 +272,20 @@ void Run::look() {
   });
 }
 
+Status Run::set_up_tls() {
+  Error error;
+  tls_.set_verify_mode(asio::ssl::verify_peer, error);
+  if (target_.ca_file.empty()) {
+    if (!error) tls_.set_default_verify_paths(error);
+  } else if (!error) {
+    tls_.load_verify_file(target_.ca_file, error);
+  }
+  if (!error) return ok_status();
+  return invalid_argument("--ca-file " + target_.ca_file + ": " + error.message());
+}
+
 Result<std::vector<LoadResult>> Run::run() {
+  if (target_.tls) TRY(set_up_tls());
   Error error;
   tcp::resolver resolver(io_);
   places_ = resolver.resolve(target_.host, target_.port, error);
@@ -264,12 +308,14 @@ Result<std::vector<LoadResult>> Run::run() {
 }  // namespace
 
 Result<LoadTarget> parse_load_url(const std::string& url, const std::string& key) {
-  constexpr std::string_view kHttp = "http://";
-  if (!url.starts_with(kHttp)) {
-    return invalid_argument("--url is '" + short_text(url) + "'; it must be http://HOST[:PORT]");
-  }
-  const size_t slash = std::min(url.find('/', kHttp.size()), url.size());
-  const std::string host = url.substr(kHttp.size(), slash - kHttp.size());
+  const auto wrong = [&] {
+    return invalid_argument("--url is '" + short_text(url) +
+                            "'; it must be http://HOST[:PORT] or https://HOST[:PORT]");
+  };
+  const size_t scheme = url.starts_with("http://") ? 7 : url.starts_with("https://") ? 8 : 0;
+  if (scheme == 0) return wrong();
+  const size_t slash = std::min(url.find('/', scheme), url.size());
+  const std::string host = url.substr(scheme, slash - scheme);
   std::string prefix = url.substr(slash);
   while (prefix.ends_with('/')) prefix.pop_back();
   if (!prefix.ends_with("/v1")) prefix += "/v1";
@@ -277,13 +323,12 @@ Result<LoadTarget> parse_load_url(const std::string& url, const std::string& key
   const bool has_port = colon != std::string::npos && host.find(']', colon) == std::string::npos;
   LoadTarget target;
   target.host = has_port ? host.substr(0, colon) : host;
-  target.port = has_port ? host.substr(colon + 1) : "80";
+  target.tls = scheme == 8;
+  target.port = has_port ? host.substr(colon + 1) : target.tls ? "443" : "80";
   if (target.host.starts_with('[') && target.host.ends_with(']')) {
     target.host = target.host.substr(1, target.host.size() - 2);
   }
-  if (target.host.empty() || !parse_number<uint16_t>(target.port).has_value()) {
-    return invalid_argument("--url is '" + short_text(url) + "'; it must be http://HOST[:PORT]");
-  }
+  if (target.host.empty() || !parse_number<uint16_t>(target.port).has_value()) return wrong();
   target.path = prefix + "/completions";
   target.key = key;
   return target;

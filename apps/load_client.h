@@ -12,13 +12,16 @@
 namespace kvikk {
 
 struct LoadTarget {
+  bool tls = false;
+  std::string
+      ca_file;  // with TLS: who may have signed the certificate; empty: whom the system trusts
   std::string host;
   std::string port;
   std::string path;  // "/v1/completions", behind what the URL has
   std::string key;   // may be empty
 };
 
-// "http://HOST[:PORT][/PREFIX]"; with "/v1" at its end or without. Errors: kInvalidArgument.
+// "http[s]://HOST[:PORT][/PREFIX]"; with "/v1" at its end or without. Errors: kInvalidArgument.
 Result<LoadTarget> parse_load_url(const std::string& url, const std::string& key);
 
 struct LoadRequest {
@@ -47,7 +50,8 @@ struct LoadPlan {
 };
 
 // In the order of the requests; those that a cancelled run did not send are missing at the end.
-// Errors: kIo when nobody listens there.
+// Errors: kIo when nobody listens there, or nobody whose certificate is trusted; kInvalidArgument
+// for the file of certificates.
 Result<std::vector<LoadResult>> run_load(const LoadTarget& target,
                                          const std::vector<LoadRequest>& requests,
                                          const LoadPlan& plan);

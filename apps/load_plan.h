@@ -15,6 +15,7 @@ struct LoadOptions {
   std::string url = "http://127.0.0.1:8080";
   std::string model;
   std::string key;
+  std::string ca_file;
   std::vector<int32_t> clients = {8};
   int32_t requests = 32;
   int32_t prompt = 256;
@@ -33,9 +34,11 @@ struct LoadOptions {
 
   template <class V>
   void visit(V&& v) {
-    v(url, "url", 1, 2048, "the server, http://HOST:PORT: any of the OpenAI API");
+    v(url, "url", 1, 2048, "the server, http[s]://HOST:PORT: any of the OpenAI API");
     v(model, "model", 0, 4096, "that requests name; some servers need one");
     v(key, "key", 0, 512, "API key");
+    v(ca_file, "ca_file", 0, 4096,
+      "https: trust certificates of these signers (PEM), not the system's");
     v(clients, "clients", 1, 4096, "so many ask, each again when it was answered; a list: runs");
     v(requests, "requests", 1, 1000000, "in a run");
     v(prompt, "prompt", 1, 1 << 20, "tokens of a prompt");

@@ -49,8 +49,10 @@ struct ServeModels {
   }
 };
 
+// Errors: those of a file that cannot write texts too, before somebody asks it for one.
 Result<size_t> weight_bytes(const std::string& path) {
   TRY_ASSIGN(const ModelFile file, ModelFile::open(path));
+  TRY(file.check_writes_text());
   size_t bytes = 0;
   for (const StoredTensor& tensor : file.tensors->tensors()) bytes += tensor.bytes.size();
   return bytes;

@@ -86,13 +86,6 @@ Status check_cache(const ModelConfig& config, const KvChoice& choice, EngineOpti
   return size_cache(Model::kv_shape(config, choice.exact, coder), config, options, slabs);
 }
 
-// Errors: kUnsupported for a model that writes no text.
-Status check_writes(const ModelFile& file) {
-  if (!file.config.encoder) return ok_status();
-  return unsupported(file.path + ": is an encoder (" + file.config.architecture +
-                     "): it makes vectors of texts ('kvikk embed') and cannot write any");
-}
-
 // Large enough for the model and, where there is one, for its draft model.
 Result<std::unique_ptr<Compute>> make_compute(const Kernels& kernels, int threads,
                                               const ModelConfig& config, const ModelConfig* draft,
@@ -111,7 +104,7 @@ Result<std::unique_ptr<Compute>> make_compute(const Kernels& kernels, int thread
 // has another vocabulary.
 Result<ModelFile> open_draft(const std::string& path, const ModelFile& target) {
   TRY_ASSIGN(ModelFile draft, ModelFile::open(path));
-  TRY(check_writes(draft));
+  TRY(draft.check_writes_text());
   TRY_ASSIGN(const std::optional<Tokenizer> own, draft.tokenizer());
   TRY_ASSIGN(const std::optional<Tokenizer> targets, target.tokenizer());
   if (!own.has_value() || !targets.has_value()) {
@@ -200,7 +193,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const Engi
 Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions& options,
                                              const OnProgress& progress) {
   TRY(validate(options));
-  TRY(check_writes(file));
+  TRY(file.check_writes_text());
   std::unique_ptr<Engine> engine(new Engine(std::make_unique<Parts>()));
   Parts& parts = *engine->parts_;
   parts.options = options;

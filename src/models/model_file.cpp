@@ -52,4 +52,10 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
   return file;
 }
 
+Status ModelFile::check_writes_text() const {
+  if (!config.encoder) return ok_status();
+  return unsupported(path + ": is an encoder (" + config.architecture +
+                     "): it makes vectors of texts ('kvikk embed') and cannot write any");
+}
+
 }  // namespace kvikk

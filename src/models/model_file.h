@@ -35,6 +35,8 @@ struct ModelFile : OpenedModel {
 
   // Errors: also those of the family's configuration.
   static Result<ModelFile> open(const std::string& path);
+  // Errors: kUnsupported for an encoder.
+  Status check_writes_text() const;
 };
 
 }  // namespace kvikk

@@ -93,7 +93,12 @@ Result<ApiKeys> ApiKeys::parse(const std::string& text, const std::string& where
     const std::string name = space == std::string::npos
                                  ? "key " + std::to_string(keys.keys_.size() + 1)
                                  : line.substr(0, space);
-    keys.keys_.push_back({name, digest_of(key)});
+    const auto digest = digest_of(key);
+    for (const Key& before : keys.keys_) {
+      if (before.digest != digest) continue;
+      return invalid_argument(place + "is the key of '" + before.name + "' again");
+    }
+    keys.keys_.push_back({name, digest});
   }
   if (keys.keys_.empty()) return invalid_argument(where + ": has no key");
   return keys;

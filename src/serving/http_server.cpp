@@ -61,13 +61,13 @@ Status set_up_tls(const std::string& cert, const std::string& key, asio::ssl::co
   if (!error) tls.set_password_callback([](size_t, auto) { return std::string(); }, error);
   if (!error) tls.use_certificate_chain_file(cert, error);
   if (error) {
-    return invalid_argument("--tls-cert " + cert + " is no certificate in PEM: " + error.message());
+    return invalid_argument("--tls-cert " + cert + ": is no certificate in PEM (" +
+                            error.message() + ")");
   }
   tls.use_private_key_file(key, asio::ssl::context::pem, error);
   if (error) {
-    return invalid_argument("--tls-key " + key +
-                            " is no private key in PEM, without a password, of " + cert + ": " +
-                            error.message());
+    return invalid_argument("--tls-key " + key + ": is no key in PEM without a password, or not " +
+                            "that of " + cert + " (" + error.message() + ")");
   }
   return ok_status();
 }

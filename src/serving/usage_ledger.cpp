@@ -49,11 +49,20 @@ class UsageLedger::Database {
       TRY(database->execute(sql));
     }
     TRY(database->prepare(kAdd).status());
+    TRY(database->check());
     return database;
   }
   ~Database() { sqlite3_close(handle_); }
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Somebody removed or replaced the file: what is written now, nobody will find.
+  bool is_gone() const {
+    int gone = 0;
+    return sqlite3_file_control(handle_, "main", SQLITE_FCNTL_HAS_MOVED, &gone) == SQLITE_OK &&
+           gone != 0;
+  }
 
   // All or nothing.
   Status write(const std::map<UsageKey, UsageCounts>& rows) {
@@ -98,6 +107,13 @@ class UsageLedger::Database {
       return damaged(message() + "; it is no ledger of this program");
     }
     return Statement(made, sqlite3_finalize);
+  }
+
+  Status check() {
+    TRY_ASSIGN(const Statement statement, prepare("PRAGMA quick_check(1)"));
+    if (sqlite3_step(statement.get()) != SQLITE_ROW) return damaged(message());
+    const std::string said = text(*statement, 0);
+    return said == "ok" ? ok_status() : damaged(path_ + ": is damaged: " + said);
   }
 
   static void bind(sqlite3_stmt& statement, int index, const std::string& value) {
@@ -187,6 +203,14 @@ std::string UsageLedger::failure() const {
   return failure_;
 }
 
+// To the file of that name, a new one where the old one is gone.
+Status UsageLedger::write_rows(const std::map<UsageKey, UsageCounts>& rows) {
+  if (database_->is_gone()) {
+    TRY_ASSIGN(database_, Database::open(database_->path()));
+  }
+  return database_->write(rows);
+}
+
 // Writes what waits. After a failure it waits again.
 bool UsageLedger::write() {
   std::lock_guard file(file_mutex_);
@@ -195,7 +219,7 @@ bool UsageLedger::write() {
     std::lock_guard lock(mutex_);
     rows.swap(unwritten_);
   }
-  const Status status = database_->write(rows);
+  const Status status = write_rows(rows);
   std::lock_guard lock(mutex_);
   failure_ = status.ok() ? std::string() : status.message();
   if (status.ok()) return true;

@@ -64,6 +64,7 @@ class UsageLedger {
   class Database;
   explicit UsageLedger(std::unique_ptr<Database> database);
   bool write();
+  Status write_rows(const std::map<UsageKey, UsageCounts>& rows);
   void run();
 
   std::unique_ptr<Database> database_;  // under file_mutex_

@@ -136,6 +136,14 @@ class BenchServe(ServeTest):
         self.assertIn("503", run["first_error"])
         self.assertEqual(run["requests_within_limits"], 3)
 
+    def test_a_server_that_only_fails(self):
+        self.fake.fails = lambda number: number > 1
+        result = self.bench("--requests", 3, "--answer", 2)
+        self.assert_failed(result, 1, self.url, "no request was answered", "503")
+        self.assertEqual(result.json["results"][0]["failed"], 3)
+        self.fake.fails = lambda number: True
+        self.assert_failed(self.bench(), 1, self.url, "503")
+
     def test_keys_models_and_paths(self):
         result = self.bench("--requests", 1, "--key", "secret", "--model", "m", "--answer", 1,
                             url=self.url + "/prefix/v1/")
@@ -182,8 +190,11 @@ class BenchServe(ServeTest):
         for options, word in ((("--rate", 1, "--trace", "x.jsonl"), "--rate"),
                               (("--burst", 2), "--rate"), (("--clients", "0"), "--clients")):
             self.assert_failed(self.bench(*options), 2, word)
-        self.assert_failed(self.bench(url="https://x"), 2, "--url")
+        self.assert_failed(self.bench(url="ftp://x"), 2, "--url")
         self.assert_failed(self.bench(url="http://127.0.0.1:1"), 1, "127.0.0.1:1")
+        # The fake server has no TLS.
+        secret = self.url.replace("http:", "https:")
+        self.assert_failed(self.bench(url=secret), 1, secret.removeprefix("https://"))
         wrong = self.path("wrong.jsonl", '{"timestamp": 1}\n')
         self.assert_failed(self.bench("--trace", wrong), 1, "wrong.jsonl", "input_length")
         wrong = self.path("wrong.csv", "TIMESTAMP,A,B\nyesterday,1,2\n")

@@ -5,7 +5,7 @@ import json
 import os
 import unittest
 
-from program import END_TOKENS_BANNED
+from program import END_TOKENS_BANNED, MODELS
 from serve_test import CHAT, COMPLETE, ServeTest, chat, request_bytes
 from tiny_model import tiny_model
 
@@ -34,6 +34,11 @@ class ModelsTest(ServeTest):
 
 
 class Several(ModelsTest):
+    def test_an_encoder_is_refused_at_once(self):
+        encoder = os.path.join(MODELS, "bert")
+        result = self.kvikk("serve", "-m", self.model, "-m", encoder)
+        self.assert_failed(result, 1, "bert", "encoder", "kvikk embed")
+
     def test_each_answers_as_itself(self):
         _, port = self.serve_all("--alias", "favourite")
         models = self.call("GET", "/v1/models", port=port)[1]["data"]

@@ -56,6 +56,21 @@ class Tls(ServeTest):
                 return float(line.split(" ")[-1])
         self.fail(name)
 
+    def test_bench_serve_measures_it(self):
+        def bench(host, *options):
+            return self.kvikk("bench", "serve", "--url", f"https://{host}:{self.port}",
+                              "--requests", 4, "--clients", 2, "--prompt", 20, "--shared", 0,
+                              "--answer", 4, "--json", *options)
+        for host in ("localhost", "127.0.0.1"):
+            result = bench(host, "--ca-file", self.cert)
+            self.assertEqual(result.code, 0, result.error)
+            self.assertEqual(result.json["results"][0]["failed"], 0)
+        self.assert_failed(bench("localhost"), 1, f"localhost:{self.port}", "certificate")
+        other, _ = make_certificate(self.folder, "other")
+        self.assert_failed(bench("localhost", "--ca-file", other), 1, "certificate")
+        self.assert_failed(bench("localhost", "--ca-file", self.path("no.pem", "no")), 2,
+                           "--ca-file", "no.pem")
+
     def test_answers_on_a_connection_that_is_kept(self):
         connection = self.connect()
         texts = set()

@@ -72,10 +72,43 @@ class Usage(ServeTest):
     def test_without_the_option_there_is_none(self):
         self.assertEqual(self.call("GET", "/v1/usage")[0], 404)
 
+    def test_a_file_that_was_removed_is_begun_again(self):
+        _, port = self.serve("--usage-file", self.file)
+        for _ in range(2):
+            self.post(CHAT, chat(), port=port)
+            self.wait_until(lambda: len(self.rows()), 1)
+            self.assertEqual(self.rows()[0][2], 1)
+            for end in ("", "-wal", "-shm"):
+                os.remove(self.file + end)
+
     def test_files_that_cannot_be(self):
         result = self.kvikk("serve", "-m", self.model, "--usage-file",
                             self.path("noise.db", "x" * 4096))
         self.assert_failed(result, 1, "noise.db")
+        # A page of it is not what it was.
+        _, port = self.serve("--usage-file", self.file)
+        self.post(CHAT, chat(), port=port)
+        self.wait_until(lambda: len(self.rows()), 1)
+        with sqlite3.connect(self.file) as ledger:
+            ledger.execute("WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n "
+                           "LIMIT 1000) INSERT INTO usage SELECT 'key ' || i, 'm', 'd', 1, 1, 1, 1 "
+                           "FROM n")
+        ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ledger.close()
+        copy = self.file + ".damaged"
+        with open(self.file, "rb") as file:
+            pages = bytearray(file.read())
+        self.assertGreater(len(pages), 4 * 4096)
+        pages[3 * 4096:4 * 4096] = b"\xff" * 4096
+        with open(copy, "wb") as file:
+            file.write(pages)
+        self.assert_failed(self.kvikk("serve", "-m", self.model, "--usage-file", copy), 1,
+                           ".damaged")
+
+    def test_a_key_stands_once(self):
+        keys = self.path("twice.txt", "ann key-a\nbob key-a\n")
+        result = self.kvikk("serve", "-m", self.model, "--api-key-file", keys)
+        self.assert_failed(result, 2, "twice.txt:2", "'ann' again")
 
 
 if __name__ == "__main__":
