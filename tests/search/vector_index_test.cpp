@@ -356,14 +356,17 @@ TEST(VectorIndex, ZerosAndExtremesHaveScoresThatMakeSense) {
   }
 }
 
-TEST(VectorIndex, SearchesSeeWholeChanges) {
-  // A writer adds groups of 16 ids that share one vector each time, and removes them whole. A
-  // reader that asks for the nearest of a group's vector must find all of the group or none.
+// A writer adds groups of 16 ids that share one vector each time, and removes them whole. A
+// reader that asks for the nearest of a group's vector must find all of the group or none.
+void expect_whole_changes(size_t lists) {
   const size_t d = 32;
   auto index = make_index({d, 8, Metric::kL2, KeptVectors::kNone, 0}, {1, ""});
   constexpr size_t kGroups = 60;
   constexpr size_t kSame = 16;
   const std::vector<float> vectors = make_vectors(kGroups, d, 1);
+  if (lists > 0) {
+    ASSERT_TRUE(index->make_lists(vectors, lists).ok());
+  }
   std::atomic<bool> done{false};
   std::atomic<size_t> wrong{0};
   std::atomic<size_t> searches{0};
@@ -372,7 +375,7 @@ TEST(VectorIndex, SearchesSeeWholeChanges) {
     readers.emplace_back([&, t] {
       for (size_t i = static_cast<size_t>(t); !done.load(); ++i) {
         const size_t group = i % kGroups;
-        const auto found = index->search({&vectors[group * d], d}, {.k = 2 * kSame});
+        const auto found = index->search({&vectors[group * d], d}, {.k = 2 * kSame, .probes = lists});
         size_t same = 0;
         std::set<int64_t> ids;
         if (!found.ok()) ++wrong;
@@ -409,6 +412,9 @@ TEST(VectorIndex, SearchesSeeWholeChanges) {
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong.load(), 0u);
 }
+
+TEST(VectorIndex, SearchesSeeWholeChanges) { expect_whole_changes(0); }
+TEST(VectorIndex, SearchesSeeWholeChangesInLists) { expect_whole_changes(4); }
 
 }  // namespace
 }  // namespace kvikk
