@@ -280,7 +280,7 @@ Result<const Template*> Engine::chat_template() {
       parts_->chat_template = Template::parse(std::move(**source));
     } else {
       parts_->chat_template =
-          Result<Template>(source.ok() ? unsupported(parts_->file.path + ": has no chat template")
+          Result<Template>(source.ok() ? not_found(parts_->file.path + ": has no chat template")
                                        : source.status());
     }
   }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kWeightOfNew = 0.2;
 // Shorter steps hold prompts up more than they help those that read.
-constexpr double kAutomaticSecondsMin = 0.08;
+constexpr double kAutomaticSecondsMin = 0.04;
 
 void blend(double& average, double value) {
   average = average == 0 ? value : average + kWeightOfNew * (value - average);

@@ -10,7 +10,7 @@ namespace kvikk {
 class StepPacer {
  public:
   // `step_seconds_max`: what a step may take while answers are written. 0: kStretch times what it
-  // takes without prompts, but at least 80 ms: nobody sees those.
+  // takes without prompts, but at least 40 ms: nobody sees those.
   explicit StepPacer(double step_seconds_max) : step_seconds_max_(step_seconds_max) {}
 
   // Of at most `most`; all of them when there are no rows of answers.

@@ -60,6 +60,13 @@ Result<Json> read_message(const Json& json, const std::string& where,
   return Json{{"role", *role}, {"content", std::move(text)}};
 }
 
+// A client need not know where the model's file is.
+Result<const Template*> template_of(Engine& engine) {
+  Result<const Template*> found = engine.chat_template();
+  if (found.status().code() != StatusCode::kNotFound) return found;
+  return unsupported("the model has no chat template; /v1/completions takes a prompt as it is");
+}
+
 }  // namespace
 
 Result<std::string> read_content(const Json& content, const std::string& where,
@@ -105,7 +112,7 @@ Result<Json> read_messages(const Json* list, std::string_view name,
 
 Result<std::vector<TokenId>> encode_messages(Engine& engine, Json messages, bool go_on) {
   TRY_ASSIGN(const Tokenizer* tokenizer, engine.tokenizer());
-  TRY_ASSIGN(const Template* chat_template, engine.chat_template());
+  TRY_ASSIGN(const Template* chat_template, template_of(engine));
   std::string begun;
   if (go_on) {
     begun = messages.back()["content"].get<std::string>();
@@ -123,7 +130,7 @@ Result<std::vector<TokenId>> encode_messages(Engine& engine, Json messages, bool
 
 Result<std::string> render_messages(Engine& engine, Json messages) {
   TRY_ASSIGN(const Tokenizer* tokenizer, engine.tokenizer());
-  TRY_ASSIGN(const Template* chat_template, engine.chat_template());
+  TRY_ASSIGN(const Template* chat_template, template_of(engine));
   Json variables = token_variables(*tokenizer);
   variables["messages"] = std::move(messages);
   variables["add_generation_prompt"] = true;

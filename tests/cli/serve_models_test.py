@@ -34,6 +34,14 @@ class ModelsTest(ServeTest):
 
 
 class Several(ModelsTest):
+    def test_a_model_without_a_template_does_not_tell_where_it_is(self):
+        base = tiny_model(os.path.join(self.folder, "base.gguf"), template=None)
+        _, port = self.serve(model=base)
+        status, answer = self.call("POST", CHAT, chat(model="base"), port=port)[:2]
+        self.assertEqual(status, 400)
+        self.assertIn("no chat template; /v1/completions", json.dumps(answer))
+        self.assertNotIn(self.folder, json.dumps(answer))
+
     def test_an_encoder_is_refused_at_once(self):
         encoder = os.path.join(MODELS, "bert")
         result = self.kvikk("serve", "-m", self.model, "-m", encoder)

@@ -55,8 +55,8 @@ TEST(StepPacer, OtherNumbersOfAnswersAreJudgedByTheNearest) {
   pacer.measured(0, 512, 0.512);  // 1 ms a row
   pacer.measured(1, 0, 0.010);
   pacer.measured(64, 0, 0.040);
-  EXPECT_NEAR(static_cast<double>(pacer.prompt_rows(1, 512)), 70.0, 1.0);
-  EXPECT_NEAR(static_cast<double>(pacer.prompt_rows(2, 512)), 70.0, 1.0);
+  EXPECT_NEAR(static_cast<double>(pacer.prompt_rows(1, 512)), 30.0, 1.0);
+  EXPECT_NEAR(static_cast<double>(pacer.prompt_rows(2, 512)), 30.0, 1.0);
   EXPECT_NEAR(static_cast<double>(pacer.prompt_rows(48, 512)), 80.0, 1.0);
 }
 
