@@ -279,9 +279,8 @@ Result<const Template*> Engine::chat_template() {
     if (source.ok() && source->has_value()) {
       parts_->chat_template = Template::parse(std::move(**source));
     } else {
-      parts_->chat_template =
-          Result<Template>(source.ok() ? not_found(parts_->file.path + ": has no chat template")
-                                       : source.status());
+      parts_->chat_template = Result<Template>(
+          source.ok() ? not_found(parts_->file.path + ": has no chat template") : source.status());
     }
   }
   if (!parts_->chat_template->ok()) return parts_->chat_template->status();

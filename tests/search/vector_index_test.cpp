@@ -375,7 +375,8 @@ void expect_whole_changes(size_t lists) {
     readers.emplace_back([&, t] {
       for (size_t i = static_cast<size_t>(t); !done.load(); ++i) {
         const size_t group = i % kGroups;
-        const auto found = index->search({&vectors[group * d], d}, {.k = 2 * kSame, .probes = lists});
+        const SearchOptions options{.k = 2 * kSame, .probes = lists};
+        const auto found = index->search({&vectors[group * d], d}, options);
         size_t same = 0;
         std::set<int64_t> ids;
         if (!found.ok()) ++wrong;
