@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "codec/counter_random.h"
@@ -14,23 +15,11 @@ namespace {
 // Counters of a seed that the signs and the permutation use.
 constexpr uint64_t kPermutationCounters = uint64_t{1} << 32;
 
-// The first two steps of a transform at once: less traffic than one by one.
-void quads(float* x, size_t n) {
-  for (size_t i = 0; i < n; i += 4) {
-    const float a = x[i] + x[i + 1];
-    const float b = x[i] - x[i + 1];
-    const float c = x[i + 2] + x[i + 3];
-    const float d = x[i + 2] - x[i + 3];
-    x[i] = a + c;
-    x[i + 1] = b + d;
-    x[i + 2] = a - c;
-    x[i + 3] = b - d;
-  }
-}
+// Every way to compute a step gives the same bits: a sum or a difference of the same two numbers.
 
 // A step joins numbers `step` apart.
-void one_step(float* x, size_t step) {
-  float* high = x + step;
+void one_step(float* __restrict x, size_t step) {
+  float* __restrict high = x + step;
   for (size_t i = 0; i < step; ++i) {
     const float a = x[i];
     const float b = high[i];
@@ -39,11 +28,11 @@ void one_step(float* x, size_t step) {
   }
 }
 
-// That of `step` and that of 2 step.
-void two_steps(float* x, size_t step) {
-  float* x1 = x + step;
-  float* x2 = x1 + step;
-  float* x3 = x2 + step;
+// That of `step` and that of 2 step: less traffic than one by one.
+void two_steps(float* __restrict x, size_t step) {
+  float* __restrict x1 = x + step;
+  float* __restrict x2 = x1 + step;
+  float* __restrict x3 = x2 + step;
   for (size_t i = 0; i < step; ++i) {
     const float a = x[i] + x1[i];
     const float b = x[i] - x1[i];
@@ -56,18 +45,54 @@ void two_steps(float* x, size_t step) {
   }
 }
 
+// Four numbers in a register of any machine.
+using Four = float __attribute__((vector_size(16)));
+using FourBits = uint32_t __attribute__((vector_size(16)));
+constexpr size_t kSixteen = 16;
+
+Four load(const float* from) {
+  Four x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+void store(float* to, Four x) { std::memcpy(to, &x, sizeof x); }
+
+Four negate(Four x, FourBits signs) {
+  return reinterpret_cast<Four>(reinterpret_cast<FourBits>(x) ^ signs);
+}
+
+// The steps of 1 and 2.
+Four inner_steps(Four x) {
+  constexpr uint32_t kSign = 0x80000000;
+  x = __builtin_shufflevector(x, x, 1, 0, 3, 2) + negate(x, FourBits{0, kSign, 0, kSign});
+  return __builtin_shufflevector(x, x, 2, 3, 0, 1) + negate(x, FourBits{0, 0, kSign, kSign});
+}
+
+// The steps of 1, 2, 4 and 8.
+void four_steps(float* x) {
+  const Four x0 = inner_steps(load(x));
+  const Four x1 = inner_steps(load(x + 4));
+  const Four x2 = inner_steps(load(x + 8));
+  const Four x3 = inner_steps(load(x + 12));
+  const Four a = x0 + x1;
+  const Four b = x0 - x1;
+  const Four c = x2 + x3;
+  const Four d = x2 - x3;
+  store(x, a + c);
+  store(x + 4, b + d);
+  store(x + 8, a - c);
+  store(x + 12, b - d);
+}
+
 }  // namespace
 
 void hadamard_transform(float* x, size_t n) {
   CHECK(std::has_single_bit(n));
-  if (n == 2) {
-    const float a = x[0];
-    x[0] = a + x[1];
-    x[1] = a - x[1];
+  size_t step = 1;
+  if (n >= kSixteen) {
+    for (size_t first = 0; first < n; first += kSixteen) four_steps(x + first);
+    step = kSixteen;
   }
-  if (n < 4) return;
-  quads(x, n);
-  size_t step = 4;
   for (; step * 4 <= n; step *= 4) {
     for (size_t first = 0; first < n; first += 4 * step) two_steps(x + first, step);
   }

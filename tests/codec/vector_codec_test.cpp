@@ -116,6 +116,26 @@ TEST(Rotation, IsOrthogonalAndInverts) {
   }
 }
 
+// Files hold what a transform made, so no faster way to compute it may change a bit.
+TEST(Rotation, HadamardIsThatOfItsDefinitionStepByStep) {
+  std::mt19937_64 random(2);
+  for (size_t size = 1; size <= kRotationSizeMax; size *= 2) {
+    std::vector<float> fast = random_vector(random, size, 1.0);
+    std::vector<float> plain = fast;
+    hadamard_transform(fast.data(), size);
+    for (size_t step = 1; step < size; step *= 2) {
+      for (size_t i = 0; i < size; ++i) {
+        if ((i & step) != 0) continue;
+        const float a = plain[i];
+        const float b = plain[i + step];
+        plain[i] = a + b;
+        plain[i + step] = a - b;
+      }
+    }
+    EXPECT_EQ(fast, plain) << size;
+  }
+}
+
 TEST(Rotation, HadamardTwiceIsTheIdentity) {
   std::mt19937_64 random(1);
   for (size_t size = 1; size <= 1024; size *= 2) {
