@@ -25,18 +25,27 @@ Result<std::optional<Pooling>> read_gguf(const ModelFile& file) {
                      ". Supported: 1 (mean), 2 (cls), 3 (last).");
 }
 
-// The keys that are true of pooling_mode_*; a file has one.
+// "pooling_mode": its name, as newer files have it; else the keys that are true of pooling_mode_*,
+// of which a file has one.
 Result<std::optional<Pooling>> read_pooling_module(const std::string& path) {
   TRY_ASSIGN(const Json json, read_json_file(path));
   if (!json.is_object()) return damaged(path + ": is not a JSON object");
   struct Mode {
     const char* key;
+    const char* name;
     Pooling pooling;
   };
-  constexpr Mode kModes[] = {{"pooling_mode_mean_tokens", Pooling::kMean},
-                             {"pooling_mode_cls_token", Pooling::kCls},
-                             {"pooling_mode_lasttoken", Pooling::kLast}};
+  constexpr Mode kModes[] = {{"pooling_mode_mean_tokens", "mean", Pooling::kMean},
+                             {"pooling_mode_cls_token", "cls", Pooling::kCls},
+                             {"pooling_mode_lasttoken", "lasttoken", Pooling::kLast}};
   std::optional<Pooling> found;
+  if (const auto named = json.find("pooling_mode"); named != json.end() && !named->is_null()) {
+    for (const Mode& mode : kModes) {
+      if (*named == mode.name) return std::optional<Pooling>(mode.pooling);
+    }
+    return unsupported(path + ": pooling_mode is " + named->dump() +
+                       ". Supported: \"mean\", \"cls\", \"lasttoken\".");
+  }
   std::string chosen;
   for (const auto& [key, value] : json.items()) {
     if (!key.starts_with("pooling_mode_") || value != true) continue;

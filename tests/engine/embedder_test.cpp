@@ -185,6 +185,11 @@ TEST(Embedder, PoolingComesFromTheModelsFiles) {
   EXPECT_EQ(*pooling(), Pooling::kMean);
   folder.write("1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})");
   EXPECT_NE(pooling().status().message().find("pooling_mode_max_tokens"), std::string::npos);
+  folder.write("1_Pooling/config.json",
+               R"({"pooling_mode": "lasttoken", "pooling_mode_mean_tokens": true})");
+  EXPECT_EQ(*pooling(), Pooling::kLast);
+  folder.write("1_Pooling/config.json", R"({"pooling_mode": "weightedmean"})");
+  EXPECT_NE(pooling().status().message().find("weightedmean"), std::string::npos);
   folder.write("modules.json", R"([{"type": "s.models.Pooling", "path": "../1_Pooling"}])");
   EXPECT_EQ(pooling().status().code(), StatusCode::kDamaged);
   folder.write("modules.json", R"([{"type": "s.models.Dense", "path": "2_Dense"}])");
