@@ -248,15 +248,24 @@ struct Thresholds {
   }
 };
 
-// Halves what is left of 16 kRegisters thresholds, from the middle one on.
-template <size_t kRegisters>
-void search_codes(const SearchCodesArgs& args) {
-  const Thresholds<kRegisters> thresholds(args);
+// find(x): the codes of 16 numbers.
+template <class Find>
+inline __attribute__((always_inline)) void put_codes(const SearchCodesArgs& args,
+                                                     const Find& find) {
   const __m512 factor = _mm512_set1_ps(args.factor);
   for (size_t i = 0; i < args.count; i += kLanes) {
     const size_t left = args.count - i;
     const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
     const __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, args.x + i), factor);
+    _mm_mask_storeu_epi8(args.codes + i, mask, _mm512_cvtepi32_epi8(find(x)));
+  }
+}
+
+// Halves what is left of 16 kRegisters thresholds, from the middle one on.
+template <size_t kRegisters>
+void search_codes(const SearchCodesArgs& args) {
+  const Thresholds<kRegisters> thresholds(args);
+  put_codes(args, [&](__m512 x) {
     __m512i code = _mm512_setzero_si512();
 #pragma GCC unroll 6
     for (size_t half = kRegisters * kLanes / 2; half > 0; half /= 2) {
@@ -264,24 +273,20 @@ void search_codes(const SearchCodesArgs& args) {
       const __mmask16 above = _mm512_cmp_ps_mask(x, thresholds.at(middle), _CMP_GE_OQ);
       code = _mm512_mask_add_epi32(code, above, code, _mm512_set1_epi32(static_cast<int>(half)));
     }
-    _mm_mask_storeu_epi8(args.codes + i, mask, _mm512_cvtepi32_epi8(code));
-  }
+    return code;
+  });
 }
 
 // Up to three thresholds are compared one by one.
 void few_codes(const SearchCodesArgs& args) {
-  const __m512 factor = _mm512_set1_ps(args.factor);
-  for (size_t i = 0; i < args.count; i += kLanes) {
-    const size_t left = args.count - i;
-    const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
-    const __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, args.x + i), factor);
+  put_codes(args, [&](__m512 x) {
     __m512i code = _mm512_setzero_si512();
     for (size_t t = 0; t < args.threshold_count; ++t) {
       const __mmask16 above = _mm512_cmp_ps_mask(x, _mm512_set1_ps(args.thresholds[t]), _CMP_GE_OQ);
       code = _mm512_mask_add_epi32(code, above, code, _mm512_set1_epi32(1));
     }
-    _mm_mask_storeu_epi8(args.codes + i, mask, _mm512_cvtepi32_epi8(code));
-  }
+    return code;
+  });
 }
 
 void codes(const SearchCodesArgs& args) {
