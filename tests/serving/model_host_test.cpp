@@ -35,13 +35,21 @@ class Door {
   }
   void pass() {
     std::unique_lock lock(mutex_);
+    knocked_ = true;
     EXPECT_TRUE(wake_.wait_for(lock, kWait, [&] { return open_; }));
+  }
+
+  // Somebody waits before it.
+  bool knocked() {
+    std::lock_guard lock(mutex_);
+    return knocked_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable wake_;
   bool open_ = false;
+  bool knocked_ = false;
 };
 
 void wait_until(const std::function<bool()>& reached) {
@@ -266,6 +274,7 @@ TEST(ModelHost, BoundsThoseWhoWaitAndTellsThemOfTheEnd) {
   ASSERT_TRUE(host.ok());
   std::vector<std::shared_ptr<Taken>> waiting;
   for (int i = 0; i < 4; ++i) waiting.push_back(take(**host, 1));
+  wait_until([&] { return door.knocked(); });  // what has not begun by the end is cancelled
   EXPECT_EQ(take(**host, 1)->get().status().code(), StatusCode::kExhausted);
   const auto never = take(**host, 2);
   std::thread stopper([&] { (*host)->stop(); });
