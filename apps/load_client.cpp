@@ -7,7 +7,6 @@
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -46,11 +45,10 @@ class Asking : public std::enable_shared_from_this<Asking> {
  private:
   void shake_hands();
   void write();
-  void fail_to_connect(const Error& error);
   void read();
   void take(bool complete);
   void take_line(std::string_view line);
-  void end(const std::string& error);
+  void end(const std::string& error, bool connected = true);
 
   Run& run_;
   const size_t index_;
@@ -67,7 +65,6 @@ class Run {
   Run(const LoadTarget& target, const std::vector<LoadRequest>& requests, const LoadPlan& plan)
       : target_(target), requests_(requests), plan_(plan), results_(requests.size()) {}
 
-  Status set_up_tls();
   Result<std::vector<LoadResult>> run();
   // One is over; another may begin.
   void over(Asking& asking, bool connected);
@@ -75,7 +72,7 @@ class Run {
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   asio::io_context& io() { return io_; }
   // Null: without TLS.
-  asio::ssl::context* tls() { return target_.tls ? &tls_ : nullptr; }
+  asio::ssl::context* tls() { return tls_ ? &*tls_ : nullptr; }
   const LoadTarget& target() const { return target_; }
   const LoadPlan& plan() const { return plan_; }
   const tcp::resolver::results_type& places() const { return places_; }
@@ -83,6 +80,7 @@ class Run {
   LoadResult& result(size_t index) { return results_[index]; }
 
  private:
+  Status set_up_tls();
   bool finished() const { return open_.empty() && (stopped_ || next_ == requests_.size()); }
   void start_next();
   void wait_for_time();
@@ -92,7 +90,7 @@ class Run {
   const std::vector<LoadRequest>& requests_;
   const LoadPlan& plan_;
   std::vector<LoadResult> results_;
-  asio::ssl::context tls_{asio::ssl::context::tls_client};
+  std::optional<asio::ssl::context> tls_;
   asio::io_context io_{1};
   asio::steady_timer arrival_{io_};
   asio::steady_timer looking_{io_};
@@ -124,7 +122,7 @@ void Asking::start() {
   stream_.tcp().expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
   stream_.tcp().async_connect(
       run_.places(), [self = shared_from_this()](Error error, const tcp::endpoint&) {
-        if (error) return self->fail_to_connect(error);
+        if (error) return self->end(error.message(), false);
         Error ignored;
         self->stream_.tcp().socket().set_option(tcp::no_delay(true), ignored);
         if (self->stream_.tls() == nullptr) return self->write();
@@ -137,24 +135,15 @@ void Asking::shake_hands() {
   const std::string& host = run_.target().host;
   Error error;
   tls.set_verify_callback(asio::ssl::host_name_verification(host), error);
+  if (error) return end(error.message(), false);
   // The name for a server of several; an address is not sent.
   Error no_address;
   asio::ip::make_address(host, no_address);
   if (no_address) SSL_set_tlsext_host_name(tls.native_handle(), host.c_str());
-  if (error) return fail_to_connect(error);
   tls.async_handshake(asio::ssl::stream_base::client, [self = shared_from_this()](Error failed) {
-    if (failed) return self->fail_to_connect(failed);
+    if (failed) return self->end(failed.message(), false);
     self->write();
   });
-}
-
-void Asking::fail_to_connect(const Error& error) {
-  finished_ = true;
-  LoadResult& result = run_.result(index_);
-  result.error = error.message();
-  result.end_seconds = run_.now();
-  stream_.tcp().close();
-  run_.over(*this, false);
 }
 
 void Asking::write() {
@@ -219,7 +208,7 @@ void Asking::take_line(std::string_view line) {
   }
 }
 
-void Asking::end(const std::string& error) {
+void Asking::end(const std::string& error, bool connected) {
   if (finished_) return;
   finished_ = true;
   LoadResult& result = run_.result(index_);
@@ -227,7 +216,7 @@ void Asking::end(const std::string& error) {
   result.error = error;
   if (error.empty() && result.piece_seconds.empty()) result.error = "the answer has no text";
   stream_.tcp().close();
-  run_.over(*this, true);
+  run_.over(*this, connected);
 }
 
 void Run::start_next() {
@@ -274,12 +263,10 @@ void Run::look() {
 
 Status Run::set_up_tls() {
   Error error;
-  tls_.set_verify_mode(asio::ssl::verify_peer, error);
-  if (target_.ca_file.empty()) {
-    if (!error) tls_.set_default_verify_paths(error);
-  } else if (!error) {
-    tls_.load_verify_file(target_.ca_file, error);
-  }
+  tls_.emplace(asio::ssl::context::tls_client);
+  tls_->set_verify_mode(asio::ssl::verify_peer, error);
+  if (!error && target_.ca_file.empty()) tls_->set_default_verify_paths(error);
+  if (!error && !target_.ca_file.empty()) tls_->load_verify_file(target_.ca_file, error);
   if (!error) return ok_status();
   return invalid_argument("--ca-file " + target_.ca_file + ": " + error.message());
 }
@@ -312,10 +299,11 @@ Result<LoadTarget> parse_load_url(const std::string& url, const std::string& key
     return invalid_argument("--url is '" + short_text(url) +
                             "'; it must be http://HOST[:PORT] or https://HOST[:PORT]");
   };
-  const size_t scheme = url.starts_with("http://") ? 7 : url.starts_with("https://") ? 8 : 0;
-  if (scheme == 0) return wrong();
-  const size_t slash = std::min(url.find('/', scheme), url.size());
-  const std::string host = url.substr(scheme, slash - scheme);
+  const bool tls = url.starts_with("https://");
+  if (!tls && !url.starts_with("http://")) return wrong();
+  const size_t begin = url.find("//") + 2;
+  const size_t slash = std::min(url.find('/', begin), url.size());
+  const std::string host = url.substr(begin, slash - begin);
   std::string prefix = url.substr(slash);
   while (prefix.ends_with('/')) prefix.pop_back();
   if (!prefix.ends_with("/v1")) prefix += "/v1";
@@ -323,8 +311,8 @@ Result<LoadTarget> parse_load_url(const std::string& url, const std::string& key
   const bool has_port = colon != std::string::npos && host.find(']', colon) == std::string::npos;
   LoadTarget target;
   target.host = has_port ? host.substr(0, colon) : host;
-  target.tls = scheme == 8;
-  target.port = has_port ? host.substr(colon + 1) : target.tls ? "443" : "80";
+  target.tls = tls;
+  target.port = has_port ? host.substr(colon + 1) : tls ? "443" : "80";
   if (target.host.starts_with('[') && target.host.ends_with(']')) {
     target.host = target.host.substr(1, target.host.size() - 2);
   }

@@ -13,8 +13,7 @@ namespace kvikk {
 
 struct LoadTarget {
   bool tls = false;
-  std::string
-      ca_file;  // with TLS: who may have signed the certificate; empty: whom the system trusts
+  std::string ca_file;  // with TLS: of who may sign certificates; empty: whom the system trusts
   std::string host;
   std::string port;
   std::string path;  // "/v1/completions", behind what the URL has

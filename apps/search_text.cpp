@@ -4,7 +4,7 @@
 
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <set>
 
 #include "passages.h"
 #include "progress.h"
@@ -140,20 +140,16 @@ Result<Passage> passage_of(const std::string& text, const std::string& where) {
 // The passages of the ids that were found. Errors: kDamaged: one is not there.
 Result<std::map<int64_t, Passage>> find_passages(LineReader& lines, const std::string& path,
                                                  const std::vector<Neighbor>& found) {
-  std::map<int64_t, std::optional<Passage>> wanted;
-  for (const Neighbor& neighbor : found) wanted[neighbor.id];
-  std::string text;
-  for (size_t number = 0;; ++number) {
-    TRY_ASSIGN(const bool more, lines.next(text));
-    if (!more) break;
-    const auto one = wanted.find(passage_id(text, number));
-    if (one == wanted.end()) continue;
-    TRY_ASSIGN(one->second, passage_of(text, lines.where()));
-  }
+  std::set<int64_t> missing;
+  for (const Neighbor& neighbor : found) missing.insert(neighbor.id);
   std::map<int64_t, Passage> passages;
-  for (auto& [id, passage] : wanted) {
-    if (!passage) return damaged(path + ": lacks passages of its index: build it again");
-    passages[id] = std::move(*passage);
+  std::string text;
+  for (size_t number = 0; !missing.empty(); ++number) {
+    TRY_ASSIGN(const bool more, lines.next(text));
+    if (!more) return damaged(path + ": lacks passages of its index: build it again");
+    const int64_t id = passage_id(text, number);
+    if (missing.erase(id) == 0) continue;
+    TRY_ASSIGN(passages[id], passage_of(text, lines.where()));
   }
   return passages;
 }

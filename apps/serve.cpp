@@ -49,10 +49,7 @@ struct ServeModels {
   }
 };
 
-// Errors: those of a file that cannot write texts too, before somebody asks it for one.
-Result<size_t> weight_bytes(const std::string& path) {
-  TRY_ASSIGN(const ModelFile file, ModelFile::open(path));
-  TRY(file.check_writes_text());
+size_t weight_bytes(const ModelFile& file) {
   size_t bytes = 0;
   for (const StoredTensor& tensor : file.tensors->tensors()) bytes += tensor.bytes.size();
   return bytes;
@@ -65,7 +62,9 @@ Result<ServedModel> served_model(Shell& shell, const ModelOptions& model,
   served.name = name_of(model.model);
   served.path = model.model;
   TRY_ASSIGN(const std::string path, find_model(shell, model));
-  TRY_ASSIGN(served.weight_bytes, weight_bytes(path));
+  TRY_ASSIGN(const ModelFile file, ModelFile::open(path));
+  TRY(file.check_writes_text());  // not only when somebody asks it for a text
+  served.weight_bytes = weight_bytes(file);
   served.open = [&shell, model, options, path,
                  name = served.name](size_t cache_bytes_max) -> Result<std::unique_ptr<Engine>> {
     EngineOptions bounded = options;

@@ -48,7 +48,7 @@ void two_steps(float* __restrict x, size_t step) {
 // Four numbers in a register of any machine.
 using Four = float __attribute__((vector_size(16)));
 using FourBits = uint32_t __attribute__((vector_size(16)));
-constexpr size_t kSixteen = 16;
+constexpr size_t kRegisterNumbers = 16;  // that four_steps joins
 
 Four load(const float* from) {
   Four x;
@@ -89,9 +89,9 @@ void four_steps(float* x) {
 void hadamard_transform(float* x, size_t n) {
   CHECK(std::has_single_bit(n));
   size_t step = 1;
-  if (n >= kSixteen) {
-    for (size_t first = 0; first < n; first += kSixteen) four_steps(x + first);
-    step = kSixteen;
+  if (n >= kRegisterNumbers) {
+    for (size_t first = 0; first < n; first += kRegisterNumbers) four_steps(x + first);
+    step = kRegisterNumbers;
   }
   for (; step * 4 <= n; step *= 4) {
     for (size_t first = 0; first < n; first += 4 * step) two_steps(x + first, step);

@@ -223,6 +223,11 @@ void product(const SearchProductArgs& args) {
   for (; row < args.rows; ++row) product_rows<1>(args, row);
 }
 
+// Of the lanes that exist when so many are left.
+inline __mmask16 tail_mask(size_t left) {
+  return static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
+}
+
 // Ascending thresholds, 16 a register, NaNs (which nothing reaches) behind the last one.
 template <size_t kRegisters>
 struct Thresholds {
@@ -233,8 +238,7 @@ struct Thresholds {
     for (size_t r = 0; r < kRegisters; ++r) {
       const size_t first = r * kLanes;
       const size_t left = args.threshold_count > first ? args.threshold_count - first : 0;
-      const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
-      part[r] = _mm512_mask_loadu_ps(_mm512_set1_ps(NAN), mask, args.thresholds + first);
+      part[r] = _mm512_mask_loadu_ps(_mm512_set1_ps(NAN), tail_mask(left), args.thresholds + first);
     }
   }
 
@@ -254,8 +258,7 @@ inline __attribute__((always_inline)) void put_codes(const SearchCodesArgs& args
                                                      const Find& find) {
   const __m512 factor = _mm512_set1_ps(args.factor);
   for (size_t i = 0; i < args.count; i += kLanes) {
-    const size_t left = args.count - i;
-    const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffffu : (1u << left) - 1u);
+    const __mmask16 mask = tail_mask(args.count - i);
     const __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, args.x + i), factor);
     _mm_mask_storeu_epi8(args.codes + i, mask, _mm512_cvtepi32_epi8(find(x)));
   }
