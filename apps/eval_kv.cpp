@@ -87,6 +87,8 @@ Result<Row> Table::measure(Engine& engine, MachineLimits* limits) {
   Row row;
   row.kv = engine.options().kv;
   row.bytes_per_token = engine.pool().shape().bytes_per_token();
+  const bool evicts = engine.scheduler().evictor() != nullptr;
+  if (evicts) row.bytes_per_token /= kEvictionKeepsOneIn;
   const auto go_on = [this] { return shell_.go_on(); };
   if (options_.needles > 0) {
     TRY_ASSIGN(const std::vector<Needle> needles,
@@ -94,7 +96,7 @@ Result<Row> Table::measure(Engine& engine, MachineLimits* limits) {
                             static_cast<size_t>(options_.needles), go_on));
     for (const Needle& needle : needles) row.found += needle.found ? 1 : 0;
   }
-  if (limits == nullptr) return row;
+  if (limits == nullptr || evicts) return row;  // the timed history is no prompt
   engine.scheduler().prefix_tree().clear();
   BenchSession session(engine, *limits, go_on);
   BenchPlan plan;
@@ -210,6 +212,7 @@ Result<std::vector<std::string>> all_caches() {
   std::vector<std::string> names;
   for (const KvCodec* codec : kv_codecs()) names.emplace_back(codec->name);
   names.insert(names.begin() + 1, "q8/turbo4");
+  for (const std::string_view name : kv_eviction_names()) names.emplace_back(name);
   return names;
 }
 

@@ -54,6 +54,7 @@ Json run_json(const LoadFigures& f) {
                {"requests", f.requests},
                {"failed", f.failed},
                {"seconds", f.seconds},
+               {"sending_seconds", f.sending_seconds},
                {"prompt_tokens", f.prompt_tokens},
                {"cached_tokens", f.cached_tokens},
                {"completion_tokens", f.completion_tokens},
@@ -117,9 +118,10 @@ Curves frontier(const std::vector<LoadFigures>& runs) {
 LoadFigures summarize(std::vector<LoadResult> results, double ttft_max, double tpot_max) {
   LoadFigures f;
   f.requests = results.size();
-  double first = std::numeric_limits<double>::max(), last = 0;
+  double first = std::numeric_limits<double>::max(), last_sent = 0, last = 0;
   for (const LoadResult& r : results) {
     first = std::min(first, r.sent_seconds);
+    last_sent = std::max(last_sent, r.sent_seconds);
     last = std::max(last, r.end_seconds);
     if (!r.good()) {
       ++f.failed;
@@ -143,6 +145,7 @@ LoadFigures summarize(std::vector<LoadResult> results, double ttft_max, double t
     if (ttft <= ttft_max && tpot <= tpot_max) ++f.within_limits;
   }
   f.seconds = std::max(0.0, last - first);
+  f.sending_seconds = std::max(0.0, last_sent - first);
   for (const Wait& wait : kWaits) std::sort((f.*wait.values).begin(), (f.*wait.values).end());
   return f;
 }

@@ -28,7 +28,8 @@ import statistics
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from engines import ROOT, model_path
+
 PEER_PACKAGE = "llama-cpp-python"
 PEER_FLAGS = "-fno-tree-dse -fno-dse -fno-tree-sra -fno-tree-forwprop"
 DEFAULT_MODELS = "smollm2-135m,gemma-3-270m,qwen2.5-coder-0.5b,qwen2.5-coder-1.5b"
@@ -137,17 +138,6 @@ def peer_python(scratch):
                     PEER_PACKAGE, PEER_PACKAGE], check=True, env=env)
     open(done, "w").close()
     return python
-
-
-def model_path(kvikk, name):
-    if os.path.exists(name):
-        return name
-    models = json.loads(subprocess.run([kvikk, "models", "--json"], check=True,
-                                       capture_output=True, text=True).stdout)
-    for entry in models:
-        if entry["name"] == name and entry.get("path"):
-            return entry["path"]
-    sys.exit(f"model '{name}' is not here: run 'kvikk pull {name}' first")
 
 
 def case_of(result):

@@ -8,18 +8,22 @@ interleaved, and whether the answers are the same bytes.
 --requests takes files of `kvikk eval batch`, and spec_bench and humaneval as they are published;
 without it bench/copy_heavy.jsonl, which repeats much of its prompts, and bench/spec_prompts.jsonl,
 one request of each kind of work. Lines that have a "category" get a row for each; --limit takes the
-first of each. Needs only Python.
+first of each. --peer PROGRAM does the same with a llama-server, without guesses and with
+--peer-flags, which must name its draft model (the two loaded at the same time). Needs only Python.
 """
 
 import argparse
+import contextlib
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from engines import ROOT, Server, model_path
 
 
 def as_request(row):
@@ -61,6 +65,54 @@ def answer(args, folder, requests, spec):
         return json.loads(done.stdout), file.read()
 
 
+class PeerServers:
+    """A llama-server that guesses and one that does not."""
+
+    def __init__(self, args):
+        command = [args.peer, "-m", model_path(args.program, args.model), "-np", "1", "-c", "8192"]
+        self.commands = {"none": command, "peer": command + shlex.split(args.peer_flags)}
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.servers = {spec: stack.enter_context(Server(command))
+                            for spec, command in self.commands.items()}
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        return self.stack.__exit__(*error)
+
+    def answer(self, requests, spec):
+        """As answer() of kvikk; what was said, too."""
+        tokens, drafted, accepted, said = 0, 0, 0, []
+        started = time.monotonic()
+        for request in requests:
+            chat = "messages" in request
+            done = self.servers[spec].post("/v1/chat/completions" if chat else "/v1/completions",
+                                           {**request, "cache_prompt": False})
+            tokens += done["usage"]["completion_tokens"]
+            drafted += done.get("timings", {}).get("draft_n", 0)
+            accepted += done.get("timings", {}).get("draft_n_accepted", 0)
+            choice = done["choices"][0]
+            said.append(choice["message"]["content"] if chat else choice["text"])
+        return {"completion_tokens_per_second": tokens / (time.monotonic() - started),
+                "completion_tokens": tokens, "drafted_tokens": drafted,
+                "accepted_tokens": accepted}, said
+
+
+def measure_peer(args, peer, name, requests):
+    runs = {"none": [], "peer": []}
+    texts = {}
+    for _ in range(args.repeat):
+        for spec in runs:
+            figures, texts[spec] = peer.answer(requests, spec)
+            runs[spec].append(figures)
+    alike = sum(a == b for a, b in zip(*texts.values()))
+    print(f"{name}: the peer's answers with and without: {alike} of {len(requests)} alike",
+          file=sys.stderr)
+    return summary(args, name, requests, "peer", runs)
+
+
 def measure(args, folder, name, requests):
     specs = ["none", *args.spec]
     runs = {spec: [] for spec in specs}
@@ -71,22 +123,23 @@ def measure(args, folder, name, requests):
             runs[spec].append(figures)
             if said.setdefault("none", text) != text:
                 sys.exit(f"{name}: the answers with --spec {spec} are not those without")
-    rows = []
-    for spec in args.spec:
-        ratios = [a["completion_tokens_per_second"] / b["completion_tokens_per_second"]
-                  for a, b in zip(runs[spec], runs["none"])]
-        last = runs[spec][-1]
-        drafted = last["drafted_tokens"]
-        rows.append({
-            "category": name, "spec": spec, "requests": len(requests),
-            "tokens": last["completion_tokens"],
+    return [summary(args, name, requests, spec, runs) for spec in args.spec]
+
+
+def summary(args, name, requests, spec, runs):
+    """A row of the table: `spec` beside "none"."""
+    ratios = [a["completion_tokens_per_second"] / b["completion_tokens_per_second"]
+              for a, b in zip(runs[spec], runs["none"])]
+    last = runs[spec][-1]
+    drafted = last["drafted_tokens"]
+    return {"category": name, "requests": len(requests), "tokens": last["completion_tokens"],
+            "spec": os.path.basename(args.peer) if spec == "peer" else spec,
             "plain": statistics.median(r["completion_tokens_per_second"] for r in runs["none"]),
             "tokens_per_second":
                 statistics.median(r["completion_tokens_per_second"] for r in runs[spec]),
             "ratio": statistics.median(ratios), "min": min(ratios), "max": max(ratios),
             "accepted": last["accepted_tokens"] / drafted if drafted else 0.0,
-            "drafted": drafted})
-    return rows
+            "drafted": drafted}
 
 
 def plot(rows, model):
@@ -135,6 +188,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=128,
                         help="of an answer, where a request does not say")
     parser.add_argument("--plot", help="an SVG file for the ratios")
+    parser.add_argument("--peer", help="a llama-server program")
+    parser.add_argument("--peer-flags", default="", help="with which it guesses")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--program", default=os.path.join(ROOT, "build", "kvikk"))
     parser.add_argument("--json", action="store_true")
@@ -147,9 +202,14 @@ def main():
         print("| requests | spec | plain tok/s | with | ratio (min - max) | guessed | right |\n"
               "|---|---|---|---|---|---|---|")
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        peer = stack.enter_context(PeerServers(args)) if args.peer else None
         for name, requests in groups.items():
-            for row in measure(args, folder, name, requests):
+            measured = measure(args, folder, name, requests)
+            if peer is not None:
+                measured.append(measure_peer(args, peer, name, requests))
+            for row in measured:
                 rows.append(row)
                 if not args.json:
                     print(f"| {row['category']} | {row['spec'].split('/')[-1]} | "

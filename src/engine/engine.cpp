@@ -141,6 +141,14 @@ Result<std::unique_ptr<Speculator>> make_speculator(Compute& compute, const Spec
                                       static_cast<size_t>(options.spec_memory), limits.rows_max);
 }
 
+void evict_tokens(Model& model, Scheduler& scheduler, KvEviction kind) {
+  auto evictor = std::make_unique<TokenEvictor>(kind, model.config().layers, model.config().heads);
+  model.observe_queries(
+      [seen = evictor.get()](const Batch& batch, size_t layer, const float* queries,
+                             size_t stride) { seen->observe(batch.spans, layer, queries, stride); });
+  scheduler.set_evictor(std::move(evictor));
+}
+
 // A model without a usable tokenizer still completes token ids.
 Result<Sampler> make_sampler(Engine& engine, const SamplingOptions& options) {
   const auto text = engine.tokenizer();
@@ -210,6 +218,9 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
   o.kv = choice.name();
   parts.file = file;
   ModelConfig& config = file.config;
+  if (choice.eviction != KvEviction::kNone && config.mla.rank > 0) {
+    return unsupported("kv '" + o.kv + "' keeps tokens of each head; this model's heads share one");
+  }
   TRY(check_cache(config, choice, o));
 
   TRY_ASSIGN(const SpecChoice spec, parse_spec(o.spec));
@@ -253,6 +264,9 @@ Result<std::unique_ptr<Engine>> Engine::load(ModelFile file, const EngineOptions
       make_speculator(*parts.compute, spec, std::move(draft_file), limits, config.vocabulary, o));
   parts.scheduler = std::make_unique<Scheduler>(*parts.compute, *parts.model, *parts.pool, limits,
                                                 std::move(workspace), std::move(speculator));
+  if (choice.eviction != KvEviction::kNone) {
+    evict_tokens(*parts.model, *parts.scheduler, choice.eviction);
+  }
   if (!o.prefix_disk.empty()) TRY(keep_prefixes_on_disk(*engine));
   return engine;
 }

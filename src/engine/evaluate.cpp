@@ -56,6 +56,12 @@ class Feeder {
     return ok_status();
   }
 
+  // What a cache that drops tokens does behind a prompt.
+  Status evict() {
+    return kv_.evict(engine_.compute().kernels(),
+                     engine_.scheduler().evictor()->choose(engine_.compute(), kv_), [](size_t) {});
+  }
+
   std::span<const float> logits(size_t output) {
     return engine_.model().logits(engine_.compute(), output, 1).first(engine_.config().vocabulary);
   }
@@ -222,17 +228,23 @@ Result<KlReport> evaluate_kl(Engine& base, Engine& test, std::span<const TokenId
   }
   const size_t chunks = std::min(chunks_max, tokens.size() / context);
   const size_t rows_max = std::min(base.model().rows_max(), test.model().rows_max());
+  const size_t prompt_tokens = test.scheduler().evictor() != nullptr ? (context - 1) / 2 : 0;
+  const size_t compared = context - 1 - prompt_tokens;
   std::vector<RowDistance> distances;
-  distances.reserve(chunks * (context - 1));
+  distances.reserve(chunks * compared);
   for (size_t c = 0; c < chunks; ++c) {
     const auto text = tokens.subspan(c * context, context);
     Feeder base_feeder(base);
     Feeder test_feeder(test);
-    for (size_t first = 0; first + 1 < context; first += rows_max) {
-      const size_t count = std::min(rows_max, context - 1 - first);
-      TRY(base_feeder.feed(text.subspan(first, count), all_rows(count)));
-      TRY(test_feeder.feed(text.subspan(first, count), all_rows(count)));
-      for (size_t i = 0; i < count; i += kLogitsRowsMax) {
+    size_t count = 0;
+    for (size_t first = 0; first + 1 < context; first += count) {
+      const bool prompt = first < prompt_tokens;
+      count = std::min(rows_max, (prompt ? prompt_tokens : context - 1) - first);
+      const std::vector<uint32_t> outputs = all_rows(prompt ? 0 : count);
+      TRY(base_feeder.feed(text.subspan(first, count), outputs));
+      TRY(test_feeder.feed(text.subspan(first, count), outputs));
+      if (prompt && first + count == prompt_tokens) TRY(test_feeder.evict());
+      for (size_t i = 0; i < outputs.size(); i += kLogitsRowsMax) {
         const size_t block = std::min(kLogitsRowsMax, count - i);
         const LogitsRows p(base, i, block);
         const LogitsRows q(test, i, block);
@@ -241,7 +253,7 @@ Result<KlReport> evaluate_kl(Engine& base, Engine& test, std::span<const TokenId
         base.compute().pool().parallel_for(block, [&](size_t r, int) {
           distances[at + r] = compare_rows(p.row(r), q.row(r), text[first + i + r + 1]);
         });
-        if (progress) progress(distances.size(), chunks * (context - 1));
+        if (progress) progress(distances.size(), chunks * compared);
       }
     }
   }

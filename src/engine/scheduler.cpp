@@ -181,9 +181,12 @@ void Scheduler::start_waiting() {
     }
     next.started = Sequence::Clock::now();
     next.tokens = next.request.tokens;
-    // The last token of the prompt is always computed: its logits are the first answer.
+    // The last token of the prompt is always computed: its logits are the first answer. Eviction
+    // looks at some more.
+    const size_t computed =
+        std::min(next.tokens.size(), evictor_ == nullptr ? size_t{1} : TokenEvictor::kWindow);
     const size_t cached =
-        prefixes_.attach(next.tokens, next.tokens.size() - 1, next.kv, next.request.client);
+        prefixes_.attach(next.tokens, next.tokens.size() - computed, next.kv, next.request.client);
     next.completion.cached_tokens = cached;
     if (speculator_ != nullptr && next.request.speculate) speculator_->begin(next);
     next.inserted_blocks = cached / kPageTokens;
@@ -325,12 +328,22 @@ void Scheduler::keep_rows(Sequence& sequence, const Span& span) {
       span.rows;
   sequence.kv.advance(span.rows);
   if (kept < sequence.kv.length()) sequence.kv.truncate(kept);
-  sequence.inserted_blocks = prefixes_.insert(sequence.tokens, sequence.inserted_blocks,
-                                              sequence.kv, sequence.request.client);
+  if (!sequence.kv.evicted()) {
+    sequence.inserted_blocks = prefixes_.insert(sequence.tokens, sequence.inserted_blocks,
+                                                sequence.kv, sequence.request.client);
+    if (evictor_ != nullptr && sequence.kv.length() == sequence.prompt_tokens()) evict(sequence);
+  }
   given_[sequence.request.client] += static_cast<double>(span.rows);
   sequence.kv.drop_unseen();
   if (drafted == 0) return;
   speculator_->observe(sequence, accepted, accepted < drafted && !sequence.finished);
+}
+
+void Scheduler::evict(Sequence& sequence) {
+  const Status status =
+      sequence.kv.evict(compute_.kernels(), evictor_->choose(compute_, sequence.kv),
+                        [this](size_t group) { prefixes_.make_free(group, 1); });
+  if (!status.ok()) sequence.end(FinishReason::kFailed, status.message());
 }
 
 bool Scheduler::step() {
@@ -361,6 +374,7 @@ void Scheduler::collect_finished() {
     if (!sequence->finished) return false;
     unreserve(*sequence);
     if (speculator_ != nullptr) speculator_->end(*sequence);
+    if (evictor_ != nullptr) evictor_->forget(sequence->kv);
     finish(*sequence);
     return true;
   });

@@ -23,6 +23,7 @@
 #include "engine/speculator.h"
 #include "engine/step_pacer.h"
 #include "kv/prefix_tree.h"
+#include "kv/token_evictor.h"
 #include "models/model.h"
 
 namespace kvikk {
@@ -66,6 +67,9 @@ class Scheduler {
     return speculator_ == nullptr ? SpeculationStats{} : speculator_->stats();
   }
   PrefixTree& prefix_tree() { return prefixes_; }
+  // Of caches that drop tokens once a prompt is computed; it must see the model's queries.
+  void set_evictor(std::unique_ptr<TokenEvictor> evictor) { evictor_ = std::move(evictor); }
+  TokenEvictor* evictor() const { return evictor_.get(); }
 
  private:
   // Of prompt and answer together, at most.
@@ -87,6 +91,7 @@ class Scheduler {
   void sample_outputs();
   void sample_row(Sequence& sequence, std::span<const float> logits);
   void keep_rows(Sequence& sequence, const Span& span);
+  void evict(Sequence& sequence);
   void collect_finished();
   void finish(Sequence& sequence);
 
@@ -107,6 +112,7 @@ class Scheduler {
   std::vector<Sequence*> output_sequences_;  // [output rows]
   SamplerWorkspace workspace_;
   std::unique_ptr<Speculator> speculator_;
+  std::unique_ptr<TokenEvictor> evictor_;
 };
 
 }  // namespace kvikk

@@ -96,7 +96,8 @@ void Attention::run(Compute& compute, std::span<const Span> spans, const AttendL
 
 Attention::Asked Attention::ask(Compute& compute, const Tile& tile, const AttendLayer& layer,
                                 size_t first_row) {
-  const KvShape& shape = tile.span->sequence->pool().shape();
+  const SequenceKv& sequence = *tile.span->sequence;
+  const KvShape& shape = sequence.pool().shape();
   const size_t group_heads = layer.heads / shape.kv_heads;
   const size_t head_dim = shape.head_dim;
   const size_t key_width = shape.key_width();
@@ -118,7 +119,8 @@ Attention::Asked Attention::ask(Compute& compute, const Tile& tile, const Attend
       float* query = asked.queries + row * key_width;
       std::memcpy(query, source + h * head_dim, head_dim * sizeof(float));
       std::fill(query + head_dim, query + key_width, 0.0f);
-      asked.visible_begin[row] = static_cast<uint32_t>(first_seen(position, window));
+      asked.visible_begin[row] = static_cast<uint32_t>(std::max(
+          first_seen(position, window), sequence.first_kept(layer.group, layer.layer_in_group)));
       asked.visible_end[row] =
           static_cast<uint32_t>(layer.whole_span ? seen_end(tile, layer) : position + 1);
     }

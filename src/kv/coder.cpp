@@ -29,16 +29,6 @@ float load(const uint8_t* part, KvFormat format, size_t at) {
   return bfloat16_to_float(bits);
 }
 
-void load_value(const uint8_t* values, KvFormat format, size_t token, size_t size, size_t width,
-                float* out) {
-  for (size_t d = 0; d < size; ++d) {
-    const size_t at = format == KvFormat::kF32
-                          ? token * width + d
-                          : token / 2 * 2 * width + d / 16 * 32 + d % 16 * 2 + token % 2;
-    out[d] = load(values, format, at);
-  }
-}
-
 void put_code(uint8_t* run, size_t bits, size_t units, size_t unit, size_t lane, unsigned code) {
   const auto put = [&](size_t byte, size_t shift, unsigned value) {
     run[byte] = static_cast<uint8_t>(run[byte] | value << shift);
@@ -160,6 +150,16 @@ void load_exact_key(const uint8_t* keys, KvFormat format, size_t token, size_t s
     const size_t at = format == KvFormat::kF32 ? block + d * 16 + token % 16
                                                : block + d / 2 * 32 + token % 16 * 2 + d % 2;
     out[d] = load(keys, format, at);
+  }
+}
+
+void load_exact_value(const uint8_t* values, KvFormat format, size_t token, size_t size, size_t width,
+                      float* out) {
+  for (size_t d = 0; d < size; ++d) {
+    const size_t at = format == KvFormat::kF32
+                          ? token * width + d
+                          : token / 2 * 2 * width + d / 16 * 32 + d % 16 * 2 + token % 2;
+    out[d] = load(values, format, at);
   }
 }
 
@@ -431,7 +431,7 @@ void KvCoder::seal(KvFormat format, const uint8_t* exact, size_t layer, size_t k
       scale = code(*options_.choice.keys);
     }
     if (key_part_ == nullptr) put_vector(KvPart::kKeys, layout, token, codes, scale, coded);
-    load_value(exact_values, format, token, size, width_, x);
+    load_exact_value(exact_values, format, token, size, width_, x);
     if (value_part_ != nullptr) {
       std::copy_n(x, size, value_page.data() + token * size);
       continue;

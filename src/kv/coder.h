@@ -80,6 +80,9 @@ struct KvCoderOptions {
 // The key of a token of an exact page (kernels.h): out [size], of `width` dims in the page.
 void load_exact_key(const uint8_t* keys, KvFormat format, size_t token, size_t size, size_t width,
                     float* out);
+// The same of a value; values [where they begin in the page].
+void load_exact_value(const uint8_t* values, KvFormat format, size_t token, size_t size,
+                      size_t width, float* out);
 
 // The two dims of rotary pair `i`.
 struct RotaryPair {

@@ -339,6 +339,22 @@ class PolarPart : public PartCodec {
   std::vector<std::vector<double>> books_;  // of levels 1 to 3
 };
 
+// Half floats, as other engines keep them.
+class HalfPart : public PartCodec {
+ public:
+  explicit HalfPart(size_t head_dim) : numbers_(kPageTokens * head_dim) {}
+  size_t bytes() const override { return numbers_ * sizeof(uint16_t); }
+  void encode(const float* x, uint8_t* coded) const override {
+    for (size_t i = 0; i < numbers_; ++i) put_half(x[i], coded + i * sizeof(uint16_t));
+  }
+  void decode(const uint8_t* coded, float* out) const override {
+    for (size_t i = 0; i < numbers_; ++i) out[i] = get_half_scale(coded + i * sizeof(uint16_t));
+  }
+
+ private:
+  size_t numbers_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<PartCodec>> make_part_codec(const KvCodec& codec, KvPart part,
@@ -364,6 +380,9 @@ Result<std::unique_ptr<PartCodec>> make_part_codec(const KvCodec& codec, KvPart 
       break;
     case KvCoding::kHadamard:
       out = std::make_unique<HadamardPart>(head_dim, seed);
+      break;
+    case KvCoding::kHalf:
+      out = std::make_unique<HalfPart>(head_dim);
       break;
     case KvCoding::kPolar:
       out = std::make_unique<PolarPart>(head_dim, codec.bits, seed);

@@ -20,10 +20,15 @@ constexpr KvCodec kKivi2 = {"kivi2", KvCoding::kKivi, 2};
 constexpr KvCodec kPolar4 = {"polar4", KvCoding::kPolar, 4};
 constexpr KvCodec kPolar3 = {"polar3", KvCoding::kPolar, 3};
 constexpr KvCodec kQ4Hadamard = {"q4-hadamard", KvCoding::kHadamard, 4};
+constexpr KvCodec kF16 = {"f16", KvCoding::kHalf, 16};
 
 constexpr const KvCodec* kCodecs[] = {&kQ8,     &kFit4,    &kFit3,    &kTurbo4,     &kTurbo3,
                                       &kTurbo2, &kTurbo35, &kTurbo25, &kTurbo4Prod, &kTurbo3Prod,
-                                      &kKivi4,  &kKivi2,   &kPolar4,  &kPolar3,     &kQ4Hadamard};
+                                      &kKivi4,  &kKivi2,   &kPolar4,  &kPolar3,     &kQ4Hadamard,
+                                      &kF16};
+
+// [KvEviction - 1]
+constexpr std::string_view kEvictionNames[] = {"streaming", "snapkv", "pyramidkv"};
 
 const KvCodec* find_codec(std::string_view name) {
   for (const KvCodec* codec : kCodecs) {
@@ -35,8 +40,12 @@ const KvCodec* find_codec(std::string_view name) {
 }  // namespace
 
 std::span<const KvCodec* const> kv_codecs() { return kCodecs; }
+std::span<const std::string_view> kv_eviction_names() { return kEvictionNames; }
 
 std::string KvChoice::name() const {
+  if (eviction != KvEviction::kNone) {
+    return std::string(kEvictionNames[static_cast<size_t>(eviction) - 1]);
+  }
   if (!coded()) return exact == KvFormat::kF32 ? "f32" : "bf16";
   if (keys == values) return std::string(keys->name);
   return std::string(keys->name) + "/" + std::string(values->name);
@@ -50,6 +59,11 @@ Result<KvChoice> parse_kv(std::string_view text, KvFormat exact) {
     choice.exact = text == "f32" ? KvFormat::kF32 : KvFormat::kBF16;
     return choice;
   }
+  for (size_t i = 0; i < std::size(kEvictionNames); ++i) {
+    if (text != kEvictionNames[i]) continue;
+    choice.eviction = static_cast<KvEviction>(i + 1);
+    return choice;
+  }
   const size_t slash = text.find('/');
   choice.keys = find_codec(text.substr(0, slash));
   choice.values =
@@ -58,7 +72,8 @@ Result<KvChoice> parse_kv(std::string_view text, KvFormat exact) {
   std::string names = "bf16, f32";
   for (const KvCodec* codec : kCodecs) names += ", " + std::string(codec->name);
   return invalid_argument("kv '" + std::string(text) + "' is not known; it can be " + names +
-                          ", or two of the coded ones as KEYS/VALUES");
+                          ", or two of these but the first two as KEYS/VALUES, or streaming, "
+                          "snapkv, pyramidkv");
 }
 
 }  // namespace kvikk

@@ -24,9 +24,15 @@ enum class KvCoding : uint8_t {
   kKivi,
   kPolar,
   kHadamard,
+  kHalf,  // a 16-bit float
 };
 
 inline constexpr bool is_reference(KvCoding coding) { return coding >= KvCoding::kProd; }
+
+// Other people's caches that keep exact tokens, but not all of a prompt's: token_evictor.h.
+enum class KvEviction : uint8_t { kNone, kStreaming, kSnap, kPyramid };
+// The share of a prompt that they keep: one in so many, as many bytes as codes of 4 bits.
+inline constexpr size_t kEvictionKeepsOneIn = 4;
 
 struct KvCodec {
   std::string_view name;
@@ -35,6 +41,8 @@ struct KvCodec {
 };
 
 std::span<const KvCodec* const> kv_codecs();
+// Of the caches that evict tokens.
+std::span<const std::string_view> kv_eviction_names();
 
 // In place of a cache's name: the smallest that stays true (engine/choose_kv.h).
 inline constexpr std::string_view kKvAuto = "auto";
@@ -44,6 +52,7 @@ struct KvChoice {
   KvFormat exact = KvFormat::kBF16;  // of the cache, or of its exact pages
   const KvCodec* keys = nullptr;
   const KvCodec* values = nullptr;
+  KvEviction eviction = KvEviction::kNone;  // of exact caches
 
   bool coded() const { return keys != nullptr; }
   // Whether anything is measured of keys and done to them before they are coded.
@@ -51,8 +60,8 @@ struct KvChoice {
   std::string name() const;
 };
 
-// `text`: bf16, f32, a codec, or codecs of keys and values with '/' between them. Empty: the exact
-// cache `exact`. Errors: kInvalidArgument with the names that there are.
+// `text`: bf16, f32, a codec, codecs of keys and values with '/' between them, or a cache that
+// evicts tokens. Empty: the exact cache `exact`. Errors: kInvalidArgument with the names that there are.
 Result<KvChoice> parse_kv(std::string_view text, KvFormat exact);
 
 }  // namespace kvikk

@@ -3,6 +3,8 @@
 // Positions are absolute; slab i holds positions 64 i .. 64 i + 63.
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,12 @@
 #include "kv/page_pool.h"
 
 namespace kvikk {
+
+// Positions that stay when a sequence evicts tokens: ascending, of each layer and KV head of a
+// group, as many for all heads of a layer. A group without any is left as it is.
+struct KeptTokens {
+  std::vector<std::vector<std::vector<uint32_t>>> groups;  // [group][layer in group * kv_heads + h]
+};
 
 class SequenceKv {
  public:
@@ -37,6 +45,18 @@ class SequenceKv {
   // Whether all groups still hold what a token at `length` sees.
   bool can_truncate(size_t length) const;
 
+  // Forgets all stored tokens but `kept`. These move to the places just before length(), so that
+  // what a coming token sees stays one range; slabs before them go back. make_free(group) is called
+  // before a slab is taken. The past can then neither be taken back nor shared. Errors: kExhausted;
+  // then nothing is lost.
+  Status evict(const Kernels& kernels, const KeptTokens& kept,
+               const std::function<void(size_t group)>& make_free);
+  bool evicted() const { return evicted_at_ > 0; }
+  // The first place that a coming token sees in a layer.
+  size_t first_kept(size_t group, size_t layer_in_group) const {
+    return evicted() ? first_kept_[group][layer_in_group] : 0;
+  }
+
   // Gives back the slabs that no coming token can see.
   void drop_unseen();
 
@@ -53,10 +73,16 @@ class SequenceKv {
 
  private:
   void release_all();
+  // Makes a slab this sequence's alone. Errors: kExhausted.
+  Status own(size_t group, size_t index);
+  void move_kept(const Kernels& kernels, size_t group, size_t layer_in_group, size_t kv_head,
+                 const std::vector<uint32_t>& kept);
 
   PagePool* pool_;
   std::vector<std::vector<SlabId>> groups_;  // [group][slab]
   size_t length_ = 0;
+  size_t evicted_at_ = 0;  // the length then; 0: nothing was evicted
+  std::vector<std::vector<size_t>> first_kept_;  // [group][layer in group], once evicted
 };
 
 // Lines that say what decides how a cache's bytes are to be read: the model's key (a hash of its

@@ -114,6 +114,32 @@ class Comparisons(ProgramTest):
         self.assert_failed(self.kvikk(*arguments, "--kv", "what"), 2, "'what'")
 
 
+    def test_caches_that_drop_tokens(self):
+        text = self.path("book.txt", self.TEXT)
+        result = self.kvikk("eval", "kv", "-m", self.tiny, "--text", text, "--ctx", 400, "--needles",
+                            2, "--depth", 320, "--kv", "streaming,snapkv,pyramidkv", "--json")
+        self.assertEqual(result.code, 0, result.error)
+        exact, *rows = result.json["results"]
+        self.assertEqual([r["kv"] for r in rows], ["streaming", "snapkv", "pyramidkv"])
+        for r in rows:
+            self.assertEqual(r["compression"], 4)
+            self.assertGreater(r["mean_kl"], 0)
+            self.assertNotIn("decode_tokens_per_second", r)
+        # The answer to a long prompt changes, and does not depend on how it was computed; one to a
+        # short prompt is the exact cache's.
+        def answer(prompt, kv, *more):
+            run = self.kvikk("run", "-m", self.tiny, "--raw", prompt, "--max-tokens", 40, "--kv",
+                             kv, "--temperature", 0, *more)
+            self.assertEqual(run.code, 0, run.error)
+            return run.text
+        long = self.TEXT[:440]
+        for kv in ("streaming", "snapkv", "pyramidkv"):
+            with self.subTest(kv):
+                self.assertEqual(answer("hi", kv), answer("hi", "bf16"))
+                self.assertNotEqual(answer(long, kv), answer(long, "bf16"))
+                self.assertEqual(answer(long, kv), answer(long, kv, "--chunk", 17))
+
+
 class Refused(ProgramTest):
     def test_a_codec_that_does_not_fit_names_those_that_do(self):
         result = self.kvikk("run", "-m", self.tiny, "--raw", "hi", "--kv", "kivi4")

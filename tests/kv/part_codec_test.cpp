@@ -29,6 +29,7 @@ constexpr Case kCases[] = {
     {"polar4", 4.0, 0.050},
     {"polar3", 3.5, 0.080},
     {"q4-hadamard", 4.5, 0.012},
+    {"f16", 16.0, 5e-8},
 };
 
 class PartCodecs : public testing::TestWithParam<Case> {
