@@ -181,7 +181,8 @@ def takes_depth(program):
 
 
 def run_llama_bench(args, model):
-    """Prefill at depth 0 and decode at each depth: what programs of this kind can all measure."""
+    """Prefill at depth 0, decode at each depth, and rows as short prompts, of which only the last
+    token gets logits: what programs of this kind can all measure."""
     common = [args.peer_bench, "-m", model, "-t", str(args.threads), "-mmp", "0", "-r", "1", "-o",
               "json", *shlex.split(args.peer_bench_flags)]
     speed = {}
@@ -198,6 +199,12 @@ def run_llama_bench(args, model):
         for r in json.loads(out.stdout):
             kind = "prefill" if r["n_gen"] == 0 else "decode"
             speed[depth, kind] = r["avg_ts"]
+        rows = [r for r in args.rows.split(",") if int(r) > 1]
+        if depth == 0 and rows:
+            out = subprocess.run([*common, "-p", ",".join(rows), "-n", "0", "-r", "8"],
+                                 capture_output=True, text=True, check=True)
+            for r in json.loads(out.stdout):
+                speed[0, f"{r['n_prompt']} rows"] = statistics.median(r["samples_ts"])
     return {"speed": speed}
 
 

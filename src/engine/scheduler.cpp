@@ -185,8 +185,9 @@ void Scheduler::start_waiting() {
     // looks at some more.
     const size_t computed =
         std::min(next.tokens.size(), evictor_ == nullptr ? size_t{1} : TokenEvictor::kWindow);
-    const size_t cached =
-        prefixes_.attach(next.tokens, next.tokens.size() - computed, next.kv, next.request.client);
+    const size_t most = next.tokens.size() - computed;
+    prefixes_.attach(next.tokens, most, next.kv, next.request.client);
+    const size_t cached = prefixes_.extend(next.tokens, most, next.kv, next.request.client);
     next.completion.cached_tokens = cached;
     if (speculator_ != nullptr && next.request.speculate) speculator_->begin(next);
     next.inserted_blocks = cached / kPageTokens;

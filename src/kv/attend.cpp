@@ -45,7 +45,10 @@ Attention::Partial Attention::partial_at(Buffer& buffer, size_t index, size_t ro
 
 void Attention::plan(std::span<const Span> spans, size_t kv_heads, size_t group_heads) {
   tiles_.clear();
-  const size_t tokens_max = std::max<size_t>(1, rows_max_ / group_heads);
+  const size_t most = std::max<size_t>(1, rows_max_ / group_heads);
+  size_t tokens_max = most;
+  while (tokens_max > most / 2 && tokens_max * group_heads % kKernelRows != 0) --tokens_max;
+  if (tokens_max <= most / 2) tokens_max = most;
   for (const Span& span : spans) {
     for (size_t first = 0; first < span.rows;) {
       const size_t position = span.first_position + first;

@@ -44,6 +44,8 @@ class Attention {
  public:
   inline static constexpr size_t kChunkPages = 16;  // 1024 tokens a partial result
   inline static constexpr size_t kTileRows = 64;  // query rows (tokens x heads of the group) a tile
+  // Rows that a kernel computes together: a tile is best a multiple of it.
+  inline static constexpr size_t kKernelRows = 12;
 
   // Buffers for tiles of `heads` query heads over `kv_heads`, for `threads` threads, sequences of
   // up to `context` tokens. head_dim: the larger of key and value. coded_dim: the largest

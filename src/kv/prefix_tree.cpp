@@ -161,6 +161,47 @@ size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max, Se
   return sequence.length();
 }
 
+size_t PrefixTree::extend(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
+                          uint64_t salt) {
+  const size_t length = sequence.length();
+  const size_t end = std::min(tokens.size(), tokens_max);
+  Node* node = &root_;
+  for (size_t first = 0; first < length; first += kPageTokens) {
+    const auto block = tokens.subspan(first, kPageTokens);
+    node = find_child(*node, block, block_hash(block, salt));
+    if (node == nullptr) return length;
+  }
+  const auto rest = tokens.subspan(length, std::min(end - length, kPageTokens));
+  const KvShape& shape = pool_.shape();
+  // What is before the block is held: attach() has looked. A sliding group's first page may be
+  // another one further on.
+  const auto usable = [&](const Node& child, size_t common) {
+    for (size_t g = 0; g < shape.groups.size(); ++g) {
+      const auto held = [&](size_t i) {
+        return (i * kPageTokens < length ? sequence.slab(g, i) : child.slabs[g]) != kNoSlab;
+      };
+      if (!holds_seen(shape.groups[g], length + common, held) || child.slabs[g] == kNoSlab) {
+        return false;
+      }
+    }
+    return true;
+  };
+  Node* best = nullptr;
+  size_t most = 0;
+  for (const auto& [hash, child] : node->children) {
+    const auto differs = std::mismatch(rest.begin(), rest.end(), child->tokens.begin());
+    const auto common = static_cast<size_t>(differs.first - rest.begin());
+    if (common <= most || hash != block_hash(child->tokens, salt)) continue;
+    if (!usable(*child, common)) continue;
+    best = child.get();
+    most = common;
+  }
+  if (best == nullptr) return length;
+  touch(*best);
+  sequence.append_shared(best->slabs, most);
+  return sequence.length();
+}
+
 size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first, const SequenceKv& sequence,
                           uint64_t salt) {
   const size_t blocks = std::min(tokens.size(), sequence.length()) / kPageTokens;

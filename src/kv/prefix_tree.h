@@ -32,6 +32,12 @@ class PrefixTree {
   size_t attach(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
                 uint64_t salt = 0);
 
+  // Takes up, behind the whole blocks that attach() gave, what a known block has in common with
+  // `tokens` up to tokens_max; its slabs are copied when the sequence writes to them. Returns the
+  // sequence's length.
+  size_t extend(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
+                uint64_t salt = 0);
+
   // Remembers the whole blocks that `sequence` has stored of `tokens`, from block `first` on, which
   // an earlier call returned (0 at first). Returns the number of blocks now known.
   size_t insert(std::span<const TokenId> tokens, size_t first, const SequenceKv& sequence,

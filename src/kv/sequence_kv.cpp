@@ -192,7 +192,7 @@ SequenceKv SequenceKv::fork() const {
   return copy;
 }
 
-void SequenceKv::append_shared(const std::vector<SlabId>& slabs) {
+void SequenceKv::append_shared(const std::vector<SlabId>& slabs, size_t tokens) {
   CHECK(slabs.size() == groups_.size());
   CHECK(length_ % kPageTokens == 0);
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -200,7 +200,7 @@ void SequenceKv::append_shared(const std::vector<SlabId>& slabs) {
     if (slabs[g] != kNoSlab) pool_->retain(g, slabs[g]);
     groups_[g].push_back(slabs[g]);
   }
-  length_ += kPageTokens;
+  length_ += tokens;
 }
 
 }  // namespace kvikk

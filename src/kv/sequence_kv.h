@@ -63,10 +63,10 @@ class SequenceKv {
   // A sequence with the same tokens that shares all slabs with this one.
   SequenceKv fork() const;
 
-  // Appends a slab of each group that holds the next 64 tokens, sharing it. The length must be a
-  // multiple of
-  // 64. kNoSlab marks a slab of a sliding group that nobody needs any more.
-  void append_shared(const std::vector<SlabId>& slabs);
+  // Appends a slab of each group that holds the next 64 tokens, sharing it, and takes the first
+  // `tokens` of them. The length must be a multiple of 64. kNoSlab marks a slab of a sliding group
+  // that nobody needs any more.
+  void append_shared(const std::vector<SlabId>& slabs, size_t tokens = kPageTokens);
 
   SlabId slab(size_t group, size_t index) const { return groups_[group][index]; }
   size_t slab_count(size_t group) const { return groups_[group].size(); }

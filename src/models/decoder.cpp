@@ -164,7 +164,7 @@ void Model::forward(Compute& compute, const Batch& batch) {
 void Model::embed(Compute& compute, const Batch& batch) {
   const size_t hidden = config_.hidden;
   compute.pool().label("embedding");
-  compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
+  compute.for_rows(batch.tokens.size(), [&](size_t r, int) {
     float* x = x_.as<float>() + r * hidden;
     fetch_row(*weights_.source, *weights_.embedding, static_cast<size_t>(batch.tokens[r]), x);
     scale_row(config_.embedding_scale, hidden, x);
@@ -183,7 +183,7 @@ void Model::fill_rope_tables(Compute& compute, const Batch& batch) {
   const size_t half = config_.rotary / 2;
   const size_t kinds = config_.window > 0 ? 2 : 1;
   compute.pool().label("rotation tables");
-  compute.pool().parallel_for(batch.tokens.size(), [&](size_t r, int) {
+  compute.for_rows(batch.tokens.size(), [&](size_t r, int) {
     float* table = rope_tables_.as<float>() + r * 4 * half;
     const float* frequencies = inverse_freq_.as<float>();
     const auto position = static_cast<float>(positions_[r]);
@@ -234,7 +234,7 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
                             ? w.mla->reads_quantized()
                             : q.quantized() || w.k.matrix.quantized() || w.v.matrix.quantized();
   compute.pool().label("attention norm");
-  compute.pool().parallel_for(rows, [&](size_t r, int) {
+  compute.for_rows(rows, [&](size_t r, int) {
     if (layer > 0) join_layer(kernels, layer - 1, r);
     normalize(kernels, c, w.attention_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
     if (quantize) in_.quantize(kernels, r);
@@ -258,7 +258,7 @@ void Model::attention_block(Compute& compute, const Batch& batch, size_t layer) 
   in_.shape(rows, c.heads * c.value_dim);
   attend(compute, batch, layer, q_.as<float>(), padded(q.outputs), in_.row(0), in_.k());
   if (w.o.matrix.quantized()) {
-    compute.pool().parallel_for(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
+    compute.for_rows(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
   }
   const Product product = {&w.o.matrix, y_.as<float>(), padded(c.hidden)};
   matmul(compute, in_, {&product, 1});
@@ -292,7 +292,7 @@ void Model::latent_attention(Compute& compute, const Batch& batch, size_t layer)
   const size_t table_floats = 4 * (c.rotary / 2);
   MlaBlock& latent = *latent_;
   latent.project(compute, c, *w.mla, in_, rope_tables_.as<float>(), table_floats);
-  compute.pool().parallel_for(rows, [&](size_t r, int) {
+  compute.for_rows(rows, [&](size_t r, int) {
     const Span& span = batch.spans[span_of_row_[r]];
     const LayerPlace place = places_[layer];
     const size_t page = positions_[r] / kPageTokens;
@@ -306,7 +306,7 @@ void Model::latent_attention(Compute& compute, const Batch& batch, size_t layer)
   in_.shape(rows, c.heads * c.mla.value);
   latent.values(compute, c, *w.mla, in_);
   if (w.o.matrix.quantized()) {
-    compute.pool().parallel_for(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
+    compute.for_rows(rows, [&](size_t r, int) { in_.quantize(kernels, r); });
   }
   const Product product = {&w.o.matrix, y_.as<float>(), padded(c.hidden)};
   matmul(compute, in_, {&product, 1});
@@ -380,7 +380,7 @@ void Model::rotate_and_store(Compute& compute, const Batch& batch, size_t layer)
     finish_heads(kernels, c.layer[layer], w.q_norm, table, c.heads, q);
     scale_row(c.attention_scale, c.heads * c.head_dim, q);
   };
-  compute.pool().parallel_for(batch.tokens.size(), one_row);
+  compute.for_rows(batch.tokens.size(), one_row);
 }
 
 void Model::mlp_block(Compute& compute, size_t layer) {
@@ -393,7 +393,7 @@ void Model::mlp_block(Compute& compute, size_t layer) {
                             ? MoeBlock::reads_quantized(*w.moe)
                             : w.up.matrix.quantized() || (c.gated_mlp && w.gate.matrix.quantized());
   compute.pool().label("mlp norm");
-  compute.pool().parallel_for(rows, [&](size_t r, int) {
+  compute.for_rows(rows, [&](size_t r, int) {
     if (!c.parallel) join_attention(kernels, layer, r);
     normalize(kernels, c, w.mlp_norm, x_.as<float>() + r * c.hidden, c.hidden, in_.row(r));
     if (quantize) in_.quantize(kernels, r);
@@ -410,7 +410,7 @@ void Model::mlp_block(Compute& compute, size_t layer) {
   matmul(compute, in_, std::span(products).first(c.gated_mlp ? 2 : 1));
   in_.shape(rows, c.feed_forward);
   compute.pool().label("activation");
-  compute.pool().parallel_for(rows, [&](size_t r, int) {
+  compute.for_rows(rows, [&](size_t r, int) {
     float* gate = gate_.as<float>() + r * stride;
     float* up = up_.as<float>() + r * stride;
     add_vector(kernels, w.up.bias, up);

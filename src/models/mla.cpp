@@ -115,7 +115,7 @@ void MlaBlock::project(Compute& compute, const ModelConfig& c, const MlaWeights&
   compute.pool().label("q, k, v");
   matmul(compute, x, first);
   if (down) q_in_.shape(rows, m.q_rank);
-  compute.pool().parallel_for(rows, [&](size_t r, int) {
+  compute.for_rows(rows, [&](size_t r, int) {
     float* key = kv_.as<float>() + r * kv_stride_;
     const float* table = rope_tables + r * table_floats;
     kernels.rms_norm(key, w.kv_norm.data(), m.rank, c.norm_epsilon, key);
@@ -131,7 +131,7 @@ void MlaBlock::project(Compute& compute, const ModelConfig& c, const MlaWeights&
   }
   multiply_heads(compute, w.k_up, rows, q_.as<float>(), q_stride_, m.plain + m.rotary,
                  by_head_.as<float>(), c.heads * head_floats_, head_floats_);
-  compute.pool().parallel_for(rows, [&](size_t r, int) {
+  compute.for_rows(rows, [&](size_t r, int) {
     const float* table = rope_tables + r * table_floats;
     for (size_t h = 0; h < c.heads; ++h) {
       float* query = queries_.as<float>() + r * queries_stride_ + h * (m.rank + m.rotary);
@@ -150,7 +150,7 @@ void MlaBlock::values(Compute& compute, const ModelConfig& c, const MlaWeights& 
   const size_t value = c.mla.value;
   multiply_heads(compute, w.v_up, out.rows(), attended_.as<float>(), attended_stride_, c.mla.rank,
                  by_head_.as<float>(), c.heads * head_floats_, head_floats_);
-  compute.pool().parallel_for(out.rows(), [&](size_t r, int) {
+  compute.for_rows(out.rows(), [&](size_t r, int) {
     for (size_t h = 0; h < c.heads; ++h) {
       std::memcpy(out.row(r) + h * value, by_head_.as<float>() + (r * c.heads + h) * head_floats_,
                   value * sizeof(float));

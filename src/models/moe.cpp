@@ -149,7 +149,7 @@ void MoeBlock::route(Compute& compute, const ModelConfig& config, const MoeWeigh
   compute.pool().label("router");
   matmul(compute, x, {&product, 1});
   const float* correction = weights.correction.empty() ? nullptr : weights.correction.data();
-  compute.pool().parallel_for(x.rows(), [&](size_t r, int) {
+  compute.for_rows(x.rows(), [&](size_t r, int) {
     float* logits = logits_.as<float>() + r * stride;
     add_vector(compute.kernels(), weights.router_bias, logits);
     choose_experts(m, correction, logits, choices_.data() + r * m.chosen);
@@ -166,7 +166,7 @@ void MoeBlock::add_shared(Compute& compute, const ModelConfig& config, const Moe
   compute.pool().label("shared expert");
   matmul(compute, x, products);
   inner_.shape(x.rows(), width);
-  compute.pool().parallel_for(x.rows(), [&](size_t r, int) {
+  compute.for_rows(x.rows(), [&](size_t r, int) {
     activate_multiply(kernels, config.activation, gate_.as<float>() + r * stride,
                       up_.as<float>() + r * stride, width, inner_.row(r));
     if (weights.shared_down.quantized()) inner_.quantize(kernels, r);
@@ -174,7 +174,7 @@ void MoeBlock::add_shared(Compute& compute, const ModelConfig& config, const Moe
   const size_t out_stride = padded(config.hidden);
   const Product product = {&weights.shared_down, shared_.as<float>(), out_stride};
   matmul(compute, inner_, {&product, 1});
-  compute.pool().parallel_for(x.rows(), [&](size_t r, int) {
+  compute.for_rows(x.rows(), [&](size_t r, int) {
     float* shared = shared_.as<float>() + r * out_stride;
     if (!weights.shared_mix.empty()) {
       float dot = 0.0f;

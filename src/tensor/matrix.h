@@ -50,6 +50,18 @@ class Compute {
   int threads() const { return pool_.size(); }
   // Of all operations so far; they count on the thread that asks for them.
   Work& work() { return work_; }
+  // Calls f(row, thread) for every row. Neighbours go to one thread: quantized rows of a block, and
+  // tokens of a page, share cache lines.
+  template <class F>
+  void for_rows(size_t rows, F&& f) {
+    const size_t even = (rows + static_cast<size_t>(threads()) - 1) / static_cast<size_t>(threads());
+    const size_t step = even < kRowBlock ? even : kRowBlock;
+    if (rows == 0) return;
+    pool_.parallel_for((rows + step - 1) / step, [&](size_t i, int thread) {
+      const size_t end = rows - i * step < step ? rows : (i + 1) * step;
+      for (size_t row = i * step; row < end; ++row) f(row, thread);
+    });
+  }
   uint8_t* scratch(int thread) {
     return scratch_.data() + static_cast<size_t>(thread) * scratch_bytes_;
   }

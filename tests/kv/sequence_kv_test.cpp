@@ -187,6 +187,57 @@ TEST(PrefixTree, APrefixWhoseWindowIsGoneIsCutToWhatIsWhole) {
   EXPECT_EQ(tree.attach(tokens, 256, cut), 0u) << "token 256 sees 157, whose page is gone";
 }
 
+TEST(PrefixTree, PartOfABlockIsTakenUpAndCopiedBeforeItIsWritten) {
+  PagePool pool = pool_of(16);
+  PrefixTree tree(pool);
+  const auto tokens = tokens_of(128, 1);
+  auto branch = tokens;  // the same up to token 79
+  branch[80] += 1;
+  auto changed = tokens;
+  changed[100] += 1;
+  const auto remember = [&](const std::vector<TokenId>& known, uint8_t value) {
+    SequenceKv kv(pool);
+    append(kv, 128, value);
+    tree.insert(known, 0, kv, 3);
+  };
+  remember(branch, 6);
+  remember(tokens, 5);
+  const auto take = [&](SequenceKv& kv, size_t most, uint64_t salt) {
+    tree.attach(changed, most, kv, salt);
+    return tree.extend(changed, most, kv, salt);
+  };
+  SequenceKv other(pool);
+  EXPECT_EQ(take(other, 127, 4), 0u) << "another client's";
+  SequenceKv shorter(pool);
+  EXPECT_EQ(take(shorter, 90, 3), 90u);
+  SequenceKv kv(pool);
+  EXPECT_EQ(take(kv, 127, 3), 100u) << "the child that has most in common";
+  append(kv, 20, 9);
+  EXPECT_EQ(marked(kv, 0, 99), 5);
+  EXPECT_EQ(marked(kv, 0, 100), 9);
+  SequenceKv again(pool);
+  tree.attach(tokens, 128, again, 3);
+  EXPECT_EQ(again.length(), 128u);
+  EXPECT_EQ(marked(again, 0, 100), 5) << "the known block was written to";
+  SequenceKv none(pool);
+  EXPECT_EQ(tree.extend(tokens_of(128, 2), 127, none, 3), 0u);
+}
+
+TEST(PrefixTree, APartWhoseWindowIsGoneIsNotTakenUp) {
+  PagePool pool = pool_of(16);
+  PrefixTree tree(pool);
+  const auto tokens = tokens_of(320, 1);
+  {
+    SequenceKv kv(pool);
+    append(kv, 320, 5);
+    kv.drop_unseen();
+    tree.insert(tokens, 0, kv);
+  }
+  SequenceKv kv(pool);
+  EXPECT_EQ(tree.attach(tokens, 300, kv), 0u);
+  EXPECT_EQ(tree.extend(tokens, 300, kv), 0u) << "the first page of the sliding layers is gone";
+}
+
 TEST(PrefixTree, GivesBackTheLeastRecentlyUsed) {
   PagePool pool = pool_of(4);
   PrefixTree tree(pool);
