@@ -15,7 +15,7 @@ struct LoadFigures {
   size_t requests = 0;
   size_t failed = 0;
   std::string first_error;
-  double seconds = 0;  // from the first request to the last answer
+  double seconds = 0;          // from the first request to the last answer
   double sending_seconds = 0;  // from the first request to the last
   size_t prompt_tokens = 0;
   size_t cached_tokens = 0;

@@ -3,6 +3,7 @@
 
 usage: bench/peers.py [--models NAME,...] [--depth N,...] [--rows N,...] [--threads N] [--rounds N]
                       [--peer-bench PATH [--peer-bench-flags FLAGS]] [--cpu-level L]
+                      [--kv C,...] [--peer-kv T,...] [--peer-sweep PATH [--peer-sweep-kv T,...]]
                       [--scratch DIR] [--markdown FILE] [--plot FILE.svg]
 
 The first peer is the llama.cpp inside the Python package llama-cpp-python, built for this machine
@@ -10,7 +11,11 @@ in a virtual environment under the scratch folder (outside the source tree). g++
 of its AMX tile configuration, and the result crashes; PEER_FLAGS keep them. It runs with its
 weights repacked (no mmap); behind a long history with and without flash attention, and the faster
 one counts. --peer-bench adds any program that takes llama-bench's options, such as ik_llama.cpp's
-(--peer-bench-flags "-rtr 1 -fa 1").
+(--peer-bench-flags "-rtr 1 -fa 1"); --peer-sweep one that takes llama-sweep-bench's and measures
+prefill and decode behind a history that it computes once (--peer-sweep-flags "-rtr -fa").
+
+--kv, --peer-kv and --peer-sweep-kv name caches: each makes an engine of its own in the table, and
+the ratio is the fastest kvikk to the fastest peer.
 
 Each round runs every engine once, in turning order; a speed is the median over rounds, a ratio the
 median of the rounds' ratios to the faster peer. The history of a depth is computed once by the
@@ -47,6 +52,7 @@ mp.use_mmap = False  # run-time repacking needs it
 started = time.time()
 model = L.llama_model_load_from_file(A["model"].encode(), mp)
 load = time.time() - started
+GGML_TYPE_F16 = 1
 vocabulary = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
 rnd = random.Random(1)
 results = []
@@ -58,6 +64,7 @@ def context(depth, rows, flash):
     cp.n_seq_max, cp.kv_unified = rows, True
     cp.n_threads = cp.n_threads_batch = A["threads"]
     cp.flash_attn_type = flash
+    cp.type_k = cp.type_v = A["kv"]
     return L.llama_init_from_model(model, cp)
 
 def feed(ctx, items):  # (token, position, sequence)
@@ -93,7 +100,7 @@ def measure(depth, flash):
     speeds = {}
     ctx = context(depth, A["rows_max"], flash)
     memory = L.llama_get_memory(ctx)
-    fill(ctx, depth, flash)
+    fill(ctx, depth, f"{flash}-{A['kv']}")
     feed(ctx, [(token(), depth, 0)])  # warm
     L.llama_memory_seq_rm(memory, 0, depth, -1)
     started = time.time()
@@ -115,7 +122,7 @@ def measure(depth, flash):
 
 for depth in A["depth"]:
     best = measure(depth, -1)  # the program's own choice
-    if depth > 0:
+    if depth > 0 and A["kv"] == GGML_TYPE_F16:
         for case, speed in measure(depth, 0).items():
             best[case] = max(best[case], speed)
     results += [{"depth": depth, "case": c, "speed": s} for c, s in best.items()]
@@ -145,11 +152,16 @@ def case_of(result):
     return result["depth"], kind
 
 
-def run_kvikk(args, model):
+# Of llama.cpp's caches, in ggml.
+GGML_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 8}
+
+
+def run_kvikk(args, model, kv):
     level = ["--cpu-level", args.cpu_level] if args.cpu_level else []
     out = subprocess.run([args.kvikk, "bench", "-m", model, "--prefill", str(args.prefill),
                           "--decode", str(args.decode), "--depth", args.depth, "--rows", args.rows,
-                          "--threads", str(args.threads), *level, "--repeat", "1", "--json"],
+                          "--threads", str(args.threads), *level, *(["--kv", kv] if kv else []),
+                          "--repeat", "1", "--json"],
                          check=True, capture_output=True, text=True)
     report = json.loads(out.stdout)
     return {"speed": {case_of(r): r["tokens_per_second"] for r in report["results"]},
@@ -158,11 +170,12 @@ def run_kvikk(args, model):
             "bandwidth": report["bandwidth_gb_per_second"], "report": report}
 
 
-def run_llama_cpp(args, python, model):
+def run_llama_cpp(args, python, model, kv):
     name = re.sub("[^a-z0-9]", "-", os.path.basename(model).lower())
     rows = [int(r) for r in args.rows.split(",")]
     what = {"model": model, "threads": args.threads, "prefill": args.prefill,
-            "decode": args.decode, "depth": [int(d) for d in args.depth.split(",")],
+            "decode": args.decode, "kv": GGML_TYPES[kv or "f16"],
+            "depth": [int(d) for d in args.depth.split(",") if int(d) <= args.peer_depth_max],
             "rows": rows, "rows_max": max(rows), "state": os.path.join(args.scratch, name)}
     out = subprocess.run([python, "-c", PEER_PROGRAM, json.dumps(what)], capture_output=True,
                          text=True)
@@ -208,6 +221,24 @@ def run_llama_bench(args, model):
     return {"speed": speed}
 
 
+def run_sweep(args, model, kv):
+    """Prefill and decode at each depth, from one pass over a history as long as the deepest."""
+    depths = [int(d) for d in args.depth.split(",")]
+    flags = shlex.split(args.peer_sweep_flags) + (["-ctk", kv, "-ctv", kv] if kv else [])
+    out = subprocess.run([args.peer_sweep, "-m", model, "-t", str(args.threads), "-c",
+                          str(max(depths) + args.prefill), "-ub", str(args.prefill), "-n",
+                          str(args.decode), "--no-mmap", "--output-format", "jsonl", *flags],
+                         capture_output=True, text=True)
+    speed = {}
+    for line in out.stdout.splitlines():
+        if line.startswith("{") and (r := json.loads(line))["n_kv"] in depths:
+            speed[r["n_kv"], "prefill"] = r["speed_pp"]
+            speed[r["n_kv"], "decode"] = r["speed_tg"]
+    if out.returncode != 0 or not speed:
+        sys.exit(f"{args.peer_sweep} failed: exit {out.returncode}\n{out.stderr[-2000:]}")
+    return {"speed": speed}
+
+
 def spread(values):
     return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
 
@@ -216,19 +247,20 @@ def table_lines(model, runs):
     """Lines of the table, and each engine's median by case."""
     lines, medians = [], {}
     engines = list(runs)
-    for depth, kind in runs["kvikk"][0]["speed"]:
+    ours = [e for e in engines if e.startswith("kvikk")]
+    for depth, kind in runs[ours[0]][0]["speed"]:
         key = depth, kind
         if kind == "1 rows":
             continue
         there = [e for e in engines if all(key in r["speed"] for r in runs[e])]
         values = {e: [r["speed"][key] for r in runs[e]] for e in there}
         medians[key] = {e: statistics.median(v) for e, v in values.items()}
-        peers = [e for e in there if e != "kvikk"]
+        peers = [values[e] for e in there if e not in ours]
         ratio = ""
         if peers:
-            rounds = zip(values["kvikk"], *(values[e] for e in peers))
-            ratio = f"{statistics.median(k / max(p) for k, *p in rounds):.2f}"
-        percent = statistics.median(r["percent"][key] for r in runs["kvikk"])
+            best = zip(zip(*(values[e] for e in ours)), zip(*peers))
+            ratio = f"{statistics.median(max(k) / max(p) for k, p in best):.2f}"
+        percent = statistics.median(r["percent"][key] for r in runs[ours[0]])
         cells = [spread(values[e]) if e in values else "" for e in engines]
         lines.append(f"| {model} | {kind} at {depth} | " + " | ".join(cells) +
                      f" | {ratio} | {percent:.0f}% |")
@@ -238,7 +270,7 @@ def table_lines(model, runs):
     return lines, medians
 
 
-COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80")
+COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#6b46c1", "#b7791f", "#2b6cb0", "#97266d", "#4a5568")
 
 
 def plot_svg(title, medians):
@@ -290,16 +322,31 @@ def main():
     ap.add_argument("--peer-bench", default="", help="a second peer: a llama-bench program")
     ap.add_argument("--peer-bench-flags", default="", help="its best flags")
     ap.add_argument("--peer-bench-name", default="ik_llama.cpp")
+    ap.add_argument("--kv", default="", help="of kvikk, a list; the exact one if not given")
+    ap.add_argument("--peer-kv", default="", help="of llama.cpp: f16, q8_0, q4_0, a list")
+    ap.add_argument("--peer-depth-max", type=int, default=1 << 30,
+                    help="of llama.cpp, whose long histories take many minutes to compute")
+    ap.add_argument("--peer-sweep", default="", help="a llama-sweep-bench program")
+    ap.add_argument("--peer-sweep-flags", default="", help="its best flags")
+    ap.add_argument("--peer-sweep-kv", default="", help="a list")
     ap.add_argument("--scratch", default=os.path.expanduser("~/.cache/kvikk/bench"))
     ap.add_argument("--markdown", default="", help="also write the table to this file")
     ap.add_argument("--plot", default="", help="draw decode over depth of the last model")
     args = ap.parse_args()
     os.makedirs(args.scratch, exist_ok=True)
     python = args.peer_python or peer_python(args.scratch)
-    engines = {"kvikk": lambda path: run_kvikk(args, path),
-               "llama.cpp": lambda path: run_llama_cpp(args, python, path)}
+    engines = {}
+
+    def add(name, caches, run):
+        for kv in caches.split(","):
+            engines[f"{name} {kv}".strip()] = functools.partial(run, kv=kv)
+
+    add("kvikk", args.kv, lambda path, kv: run_kvikk(args, path, kv))
+    add("llama.cpp", args.peer_kv, lambda path, kv: run_llama_cpp(args, python, path, kv))
     if args.peer_bench:
         engines[args.peer_bench_name] = lambda path: run_llama_bench(args, path)
+    if args.peer_sweep:
+        add(args.peer_bench_name, args.peer_sweep_kv, lambda path, kv: run_sweep(args, path, kv))
     lines = ["| model | case | " + " | ".join(f"{e}, tok/s" for e in engines) +
              " | ratio | of limit |", "|---" * (len(engines) + 4) + "|"]
     print("\n".join(lines), flush=True)
@@ -314,14 +361,16 @@ def main():
         more, medians = table_lines(os.path.basename(name), runs)
         lines += more
         print("\n".join(more), flush=True)
-    bandwidth = statistics.median(r["bandwidth"] for r in runs["kvikk"])
-    report = runs["kvikk"][0]["report"]
+    ours, llama_cpp = (next(runs[e] for e in engines if e.startswith(name))
+                       for name in ("kvikk", "llama.cpp"))
+    bandwidth = statistics.median(r["bandwidth"] for r in ours)
+    report = ours[0]["report"]
     footer = (f"\nMedian (lowest-highest) of {args.rounds} interleaved rounds, {args.threads} "
               f"threads, kvikk's kernels: {report['cpu_level']}. Ratio: median of the rounds' "
               f"ratios to the faster peer. Of limit: what kvikk reaches of the time to read what a "
               f"step needs or to compute it. In the same run memory gave {bandwidth:.1f} GB/s. "
               f"Machine: {report['machine']['cpu']}, {report['machine']['cores']} cores. "
-              f"llama.cpp: {runs['llama.cpp'][0]['system']}\n")
+              f"llama.cpp: {llama_cpp[0]['system']}\n")
     print(footer)
     if args.markdown:
         with open(args.markdown, "w", encoding="utf-8") as f:

@@ -143,9 +143,10 @@ Result<std::unique_ptr<Speculator>> make_speculator(Compute& compute, const Spec
 
 void evict_tokens(Model& model, Scheduler& scheduler, KvEviction kind) {
   auto evictor = std::make_unique<TokenEvictor>(kind, model.config().layers, model.config().heads);
-  model.observe_queries(
-      [seen = evictor.get()](const Batch& batch, size_t layer, const float* queries,
-                             size_t stride) { seen->observe(batch.spans, layer, queries, stride); });
+  model.observe_queries([seen = evictor.get()](const Batch& batch, size_t layer,
+                                               const float* queries, size_t stride) {
+    seen->observe(batch.spans, layer, queries, stride);
+  });
   scheduler.set_evictor(std::move(evictor));
 }
 

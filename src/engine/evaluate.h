@@ -32,8 +32,8 @@ struct KlReport {
 };
 
 // KL(base || test) over chunks of `context` tokens, each from an empty cache; all positions but the
-// last. Where test's cache drops tokens behind a prompt, the first half of a chunk is the prompt and
-// the positions behind it are compared.
+// last. Where test's cache drops tokens behind a prompt, the first half of a chunk is the prompt
+// and the positions behind it are compared.
 Result<KlReport> evaluate_kl(Engine& base, Engine& test, std::span<const TokenId> tokens,
                              size_t context, size_t chunks_max,
                              const std::function<void(size_t done, size_t total)>& progress = {});

@@ -153,8 +153,8 @@ void load_exact_key(const uint8_t* keys, KvFormat format, size_t token, size_t s
   }
 }
 
-void load_exact_value(const uint8_t* values, KvFormat format, size_t token, size_t size, size_t width,
-                      float* out) {
+void load_exact_value(const uint8_t* values, KvFormat format, size_t token, size_t size,
+                      size_t width, float* out) {
   for (size_t d = 0; d < size; ++d) {
     const size_t at = format == KvFormat::kF32
                           ? token * width + d

@@ -22,10 +22,9 @@ constexpr KvCodec kPolar3 = {"polar3", KvCoding::kPolar, 3};
 constexpr KvCodec kQ4Hadamard = {"q4-hadamard", KvCoding::kHadamard, 4};
 constexpr KvCodec kF16 = {"f16", KvCoding::kHalf, 16};
 
-constexpr const KvCodec* kCodecs[] = {&kQ8,     &kFit4,    &kFit3,    &kTurbo4,     &kTurbo3,
-                                      &kTurbo2, &kTurbo35, &kTurbo25, &kTurbo4Prod, &kTurbo3Prod,
-                                      &kKivi4,  &kKivi2,   &kPolar4,  &kPolar3,     &kQ4Hadamard,
-                                      &kF16};
+constexpr const KvCodec* kCodecs[] = {
+    &kQ8,         &kFit4,       &kFit3,  &kTurbo4, &kTurbo3, &kTurbo2, &kTurbo35,    &kTurbo25,
+    &kTurbo4Prod, &kTurbo3Prod, &kKivi4, &kKivi2,  &kPolar4, &kPolar3, &kQ4Hadamard, &kF16};
 
 // [KvEviction - 1]
 constexpr std::string_view kEvictionNames[] = {"streaming", "snapkv", "pyramidkv"};

@@ -61,7 +61,8 @@ struct KvChoice {
 };
 
 // `text`: bf16, f32, a codec, codecs of keys and values with '/' between them, or a cache that
-// evicts tokens. Empty: the exact cache `exact`. Errors: kInvalidArgument with the names that there are.
+// evicts tokens. Empty: the exact cache `exact`. Errors: kInvalidArgument with the names that there
+// are.
 Result<KvChoice> parse_kv(std::string_view text, KvFormat exact);
 
 }  // namespace kvikk

@@ -119,10 +119,10 @@ void SequenceKv::move_kept(const Kernels& kernels, size_t group, size_t layer_in
   for (size_t i = 0; i < kept.size(); ++i) {
     const size_t place = length_ - kept.size() + i;
     const float* key = moved.data() + i * (key_size + value_size);
-    pool_->store(kernels,
-                 {group, groups_[group][place / kPageTokens], layer_in_group, kv_head,
-                  place % kPageTokens},
-                 key, key + key_size);
+    pool_->store(
+        kernels,
+        {group, groups_[group][place / kPageTokens], layer_in_group, kv_head, place % kPageTokens},
+        key, key + key_size);
   }
 }
 

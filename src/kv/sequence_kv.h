@@ -81,7 +81,7 @@ class SequenceKv {
   PagePool* pool_;
   std::vector<std::vector<SlabId>> groups_;  // [group][slab]
   size_t length_ = 0;
-  size_t evicted_at_ = 0;  // the length then; 0: nothing was evicted
+  size_t evicted_at_ = 0;                        // the length then; 0: nothing was evicted
   std::vector<std::vector<size_t>> first_kept_;  // [group][layer in group], once evicted
 };
 

@@ -65,8 +65,8 @@ std::vector<float> TokenEvictor::attention(SequenceKv& sequence, size_t group,
   };
   for (size_t first = 0; first < tokens; first += kPageTokens) {
     const size_t count = std::min(kPageTokens, tokens - first);
-    const uint8_t* page = pool.page(group, sequence.slab(group, first / kPageTokens),
-                                    layer_in_group, kv_head);
+    const uint8_t* page =
+        pool.page(group, sequence.slab(group, first / kPageTokens), layer_in_group, kv_head);
     for (size_t t = 0; t < count; ++t) {
       load_exact_key(page, shape.format, t, dim, shape.key_width(), key.data());
       for (size_t d = 0; d < dim; ++d) keys[d * kPageTokens + t] = key[d];
@@ -105,8 +105,7 @@ std::vector<uint32_t> TokenEvictor::choose_head(SequenceKv& sequence, size_t gro
   std::iota(positions.begin(), positions.end(), 0u);
   if (kept == tokens) return positions;
   if (kind_ == KvEviction::kStreaming) {
-    positions.erase(positions.begin() + kSinks,
-                    positions.end() - static_cast<long>(kept - kSinks));
+    positions.erase(positions.begin() + kSinks, positions.end() - static_cast<long>(kept - kSinks));
     return positions;
   }
   const std::vector<float> weights = attention(sequence, group, layer_in_group, kv_head, newest);

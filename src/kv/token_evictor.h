@@ -1,7 +1,7 @@
 #pragma once
-// Other people's caches that drop tokens, to measure beside codes of the same size: once a prompt is
-// computed, every layer and KV head keeps one token in kEvictionKeepsOneIn of it, exactly, and the
-// answer sees those and itself.
+// Other people's caches that drop tokens, to measure beside codes of the same size: once a prompt
+// is computed, every layer and KV head keeps one token in kEvictionKeepsOneIn of it, exactly, and
+// the answer sees those and itself.
 //
 //   streaming  StreamingLLM (arXiv 2309.17453): the first tokens and the newest
 //   snapkv     SnapKV (2404.14469): those that the prompt's last queries look at, and these

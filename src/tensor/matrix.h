@@ -54,7 +54,8 @@ class Compute {
   // tokens of a page, share cache lines.
   template <class F>
   void for_rows(size_t rows, F&& f) {
-    const size_t even = (rows + static_cast<size_t>(threads()) - 1) / static_cast<size_t>(threads());
+    const size_t even =
+        (rows + static_cast<size_t>(threads()) - 1) / static_cast<size_t>(threads());
     const size_t step = even < kRowBlock ? even : kRowBlock;
     if (rows == 0) return;
     pool_.parallel_for((rows + step - 1) / step, [&](size_t i, int thread) {

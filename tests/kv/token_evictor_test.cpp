@@ -28,8 +28,7 @@ class Evicting : public testing::TestWithParam<KvEviction> {
     auto pool = PagePool::create(shape, {12, 12});
     ASSERT_TRUE(pool.ok());
     pool_ = std::make_unique<PagePool>(std::move(*pool));
-    auto compute =
-        Compute::create(make_kernels(CpuFeatures{}), 2, 64, Attention::kTileRows, kDim);
+    auto compute = Compute::create(make_kernels(CpuFeatures{}), 2, 64, Attention::kTileRows, kDim);
     ASSERT_TRUE(compute.ok());
     compute_ = std::move(*compute);
     std::mt19937 random(5);
@@ -173,8 +172,8 @@ TEST_P(Evicting, KeepsWhatThePaperSaysAndSeesNothingElse) {
   }
   // Whoever shared the pages still has them as they were.
   for (const uint32_t t : {0u, 150u, 299u}) {
-    const float* page = reinterpret_cast<const float*>(
-        pool_->page(0, sharing.slab(0, t / kPageTokens), 1, 1));
+    const float* page =
+        reinterpret_cast<const float*>(pool_->page(0, sharing.slab(0, t / kPageTokens), 1, 1));
     EXPECT_EQ(page[t % kPageTokens / 16 * 16 * 32 + t % 16], key(2, t, 1)[0]);
   }
 }
