@@ -224,18 +224,21 @@ def run_llama_bench(args, model):
 def run_sweep(args, model, kv):
     """Prefill and decode at each depth, from one pass over a history as long as the deepest."""
     depths = [int(d) for d in args.depth.split(",")]
-    flags = shlex.split(args.peer_sweep_flags) + (["-ctk", kv, "-ctv", kv] if kv else [])
+    keys, _, values = kv.partition("/")
+    flags = shlex.split(args.peer_sweep_flags)
+    if kv:
+        flags += ["-ctk", keys, "-ctv", values or keys]
     out = subprocess.run([args.peer_sweep, "-m", model, "-t", str(args.threads), "-c",
                           str(max(depths) + args.prefill), "-ub", str(args.prefill), "-n",
                           str(args.decode), "--no-mmap", "--output-format", "jsonl", *flags],
-                         capture_output=True, text=True)
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     speed = {}
     for line in out.stdout.splitlines():
         if line.startswith("{") and (r := json.loads(line))["n_kv"] in depths:
             speed[r["n_kv"], "prefill"] = r["speed_pp"]
             speed[r["n_kv"], "decode"] = r["speed_tg"]
     if out.returncode != 0 or not speed:
-        sys.exit(f"{args.peer_sweep} failed: exit {out.returncode}\n{out.stderr[-2000:]}")
+        sys.exit(f"{args.peer_sweep} failed: exit {out.returncode}\n{out.stdout[-2000:]}")
     return {"speed": speed}
 
 
@@ -328,7 +331,7 @@ def main():
                     help="of llama.cpp, whose long histories take many minutes to compute")
     ap.add_argument("--peer-sweep", default="", help="a llama-sweep-bench program")
     ap.add_argument("--peer-sweep-flags", default="", help="its best flags")
-    ap.add_argument("--peer-sweep-kv", default="", help="a list")
+    ap.add_argument("--peer-sweep-kv", default="", help="a list; KEYS/VALUES where they differ")
     ap.add_argument("--scratch", default=os.path.expanduser("~/.cache/kvikk/bench"))
     ap.add_argument("--markdown", default="", help="also write the table to this file")
     ap.add_argument("--plot", default="", help="draw decode over depth of the last model")

@@ -12,6 +12,11 @@ constexpr double kForgetInSequence = 0.98;
 constexpr double kPriorInSequence = 5;     // outcomes that those of all sequences stand for
 constexpr double kRowShareUnknown = 0.08;  // of T(1) that a row is taken to cost until it is seen
 
+constexpr double kReadingShareUnknown = 0.04;  // of T(1) that reading a token is taken to cost
+constexpr double kGuessShareUnknown = 0.4;     // the same of guessing one
+constexpr double kAnswerTokensUnknown = 128;
+constexpr size_t kReadAnyway = 32;  // so few tokens are always read
+
 void blend(double* mean, double value) {
   *mean = *mean == 0 ? value : *mean + kNewShare * (value - *mean);
 }
@@ -41,6 +46,26 @@ void DraftPolicy::observe_step(size_t rows, double seconds) {
 
 void DraftPolicy::observe_guess(size_t tokens, double seconds) {
   if (tokens > 0) blend(&guess_seconds_, seconds / static_cast<double>(tokens));
+}
+
+void DraftPolicy::observe_reading(size_t tokens, double seconds) {
+  if (tokens > kReadAnyway) blend(&reading_seconds_, seconds / static_cast<double>(tokens));
+}
+
+void DraftPolicy::observe_answer(size_t tokens) {
+  if (tokens > 0) blend(&answer_tokens_, static_cast<double>(tokens));
+}
+
+bool DraftPolicy::worth_reading(size_t tokens, size_t left, const GuessOdds& odds) const {
+  const double step = step_seconds(1);
+  if (tokens <= kReadAnyway) return true;
+  if (step <= 0) return false;  // the next time
+  const double reading = reading_seconds_ > 0 ? reading_seconds_ : kReadingShareUnknown * step;
+  const double answer = answer_tokens_ > 0 ? answer_tokens_ : kAnswerTokensUnknown;
+  const double guess = guess_seconds_ > 0 ? guess_seconds_ : kGuessShareUnknown * step;
+  const double gain = best_guess({1, 1}, odds.most_to_guess(), odds, guess).gain;
+  const double saved = std::min(static_cast<double>(left), answer) * step * (1 - 1 / gain);
+  return saved > reading * static_cast<double>(tokens);
 }
 
 size_t DraftPolicy::bucket(float confidence) {
@@ -104,33 +129,36 @@ size_t DraftPolicy::length(const Step& step, std::span<const float> confidence,
   return best;
 }
 
+DraftPolicy::Best DraftPolicy::best_guess(const Step& step, size_t most, const GuessOdds& odds,
+                                          double guess_seconds) const {
+  const double rate = odds.adjust((all_.right + kPriorWeight * 0.7) / (all_.seen + kPriorWeight));
+  most = std::min(most, odds.most_to_guess());
+  Best best;
+  double survives = 1, tokens = 0;
+  for (size_t n = 1; n <= most; ++n) {
+    survives *= rate;
+    tokens += survives;
+    const double g = gain(step, tokens, n, guess_seconds * static_cast<double>(n));
+    if (g > best.gain) best = {n, g};
+  }
+  return best;
+}
+
 size_t DraftPolicy::length_to_guess(const Step& step, size_t most, const GuessOdds& odds) {
   if (pause_ > 0) {
     --pause_;
     return 0;
   }
-  const double rate = odds.adjust((all_.right + kPriorWeight * 0.7) / (all_.seen + kPriorWeight));
-  most = std::min(most, odds.most_to_guess());
-  size_t best = 0;
-  double best_gain = 0;
-  double survives = 1, tokens = 0;
-  for (size_t n = 1; n <= most; ++n) {
-    survives *= rate;
-    tokens += survives;
-    const double g = gain(step, tokens, n, guess_seconds_ * static_cast<double>(n));
-    if (g <= best_gain) continue;
-    best_gain = g;
-    best = n;
-  }
-  if (best_gain >= kGainMin) {
+  const Best best = best_guess(step, most, odds, guess_seconds_);
+  if (best.gain >= kGainMin) {
     losses_ = 0;
     next_pause_ = kPauseMin;
-    return best;
+    return best.tokens;
   }
   // Not worth it as far as is known. It goes on for a while, now and then, so that more is known.
   if (++losses_ < kLossesMax) {
     pause_ = kPauseOfLoss;
-    return std::min<size_t>(best, 2);
+    return std::min<size_t>(best.tokens, 2);
   }
   losses_ = kLossesMax - 2;  // after the pause one more try decides
   pause_ = next_pause_;

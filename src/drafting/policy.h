@@ -47,6 +47,10 @@ class DraftPolicy {
   void observe_step(size_t rows, double seconds);
   // Guessing `tokens` tokens took so long.
   void observe_guess(size_t tokens, double seconds);
+  // Before it could guess, a drafter had to read `tokens` tokens of text, which took so long.
+  void observe_reading(size_t tokens, double seconds);
+  // An answer had so many tokens.
+  void observe_answer(size_t tokens);
   // Of tokens with these confidences, in order, `right` were right; the next one was wrong unless
   // all were right or nobody looked. `odds`: of the sequence.
   void observe_outcome(std::span<const float> confidence, size_t right, bool next_was_wrong,
@@ -63,6 +67,10 @@ class DraftPolicy {
   // `sequences` of the step will share it.
   size_t length_to_guess(const Step& step, size_t most, const GuessOdds& odds);
 
+  // Whether a drafter that must first read `tokens` tokens gets that back before the answer ends,
+  // which has at most `left` more tokens.
+  bool worth_reading(size_t tokens, size_t left, const GuessOdds& odds) const;
+
   // What a step of so many rows is expected to take; 0 while nothing is known.
   double step_seconds(size_t rows) const;
   // The probability that a token of this confidence is right, in any sequence.
@@ -72,11 +80,19 @@ class DraftPolicy {
   static constexpr size_t kBuckets = 16;
   static size_t bucket(float confidence);
   double gain(const Step& step, double tokens, size_t rows, double guessing) const;
+  struct Best {
+    size_t tokens = 0;
+    double gain = 0;
+  };
+  // Of guesses of up to `most` tokens that take so long each.
+  Best best_guess(const Step& step, size_t most, const GuessOdds& odds, double guess_seconds) const;
 
   std::vector<double> seconds_;      // [rows]: moving mean; 0: never seen
   std::vector<int64_t> plain_step_;  // [rows]: when a step without drafts had so many
   int64_t steps_ = 0;
-  double guess_seconds_ = 0;  // a token
+  double guess_seconds_ = 0;    // a token
+  double reading_seconds_ = 0;  // a token; 0: not known
+  double answer_tokens_ = 0;    // of an answer; 0: not known
   struct Tally {
     double right = 0, seen = 0;
   };

@@ -332,7 +332,10 @@ void Scheduler::keep_rows(Sequence& sequence, const Span& span) {
   if (!sequence.kv.evicted()) {
     sequence.inserted_blocks = prefixes_.insert(sequence.tokens, sequence.inserted_blocks,
                                                 sequence.kv, sequence.request.client);
-    if (evictor_ != nullptr && sequence.kv.length() == sequence.prompt_tokens()) evict(sequence);
+    if (sequence.kv.length() == sequence.prompt_tokens()) {
+      prefixes_.insert_part(sequence.tokens, sequence.kv, sequence.request.client);
+      if (evictor_ != nullptr) evict(sequence);
+    }
   }
   given_[sequence.request.client] += static_cast<double>(span.rows);
   sequence.kv.drop_unseen();

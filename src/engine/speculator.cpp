@@ -7,6 +7,7 @@ namespace kvikk {
 
 void Speculator::end(const Sequence& sequence) {
   if (sequence.drafter == nullptr) return;  // it never began
+  policy_.observe_answer(sequence.tokens.size() - sequence.prompt_tokens());
   past_.add(sequence.request.client, std::span(sequence.tokens).subspan(sequence.prompt_tokens()));
 }
 
@@ -17,6 +18,10 @@ void Speculator::guess(Sequence& sequence, size_t most, const DraftPolicy::Step&
   past_.propose(sequence.request.client, sequence.tokens, most, past);
   if (!drafter_->is_free()) {
     if (!past.tokens.empty()) return std::swap(sequence.draft, past);
+    const size_t unread =
+        sequence.tokens.size() - std::min(sequence.tokens.size(), sequence.guessed_until);
+    const size_t left = sequence.tokens_max - sequence.tokens.size();
+    if (fixed_length_ == 0 && !policy_.worth_reading(unread, left, sequence.odds)) return;
     if (fixed_length_ == 0) most = policy_.length_to_guess(step, most, sequence.odds);
     if (most == 0) return;
   }
@@ -27,6 +32,8 @@ void Speculator::guess(Sequence& sequence, size_t most, const DraftPolicy::Step&
   const size_t guessed = sequence.draft.tokens.size();
   if (sequence.tokens.size() <= sequence.guessed_until + 1) {
     policy_.observe_guess(guessed, seconds.count());
+  } else {
+    policy_.observe_reading(sequence.tokens.size() - sequence.guessed_until, seconds.count());
   }
   sequence.guessed_until = sequence.tokens.size() + guessed;
   if (past.tokens.empty()) return;

@@ -10,6 +10,9 @@ namespace kvikk {
 
 namespace {
 
+// A shorter part of a block is not worth a slab.
+constexpr size_t kPartTokensMin = 8;
+
 uint64_t block_hash(std::span<const TokenId> block, uint64_t salt) {
   return XXH3_64bits_withSeed(block.data(), block.size_bytes(), salt);
 }
@@ -40,7 +43,7 @@ PrefixTree::Node* PrefixTree::find_child(Node& node, std::span<const TokenId> bl
                                          uint64_t hash) {
   const auto [first, last] = node.children.equal_range(hash);
   for (auto it = first; it != last; ++it) {
-    if (std::equal(block.begin(), block.end(), it->second->tokens.begin())) return it->second.get();
+    if (std::ranges::equal(block, it->second->tokens)) return it->second.get();
   }
   return nullptr;
 }
@@ -161,16 +164,22 @@ size_t PrefixTree::attach(std::span<const TokenId> tokens, size_t tokens_max, Se
   return sequence.length();
 }
 
+PrefixTree::Node* PrefixTree::find_path(std::span<const TokenId> tokens, size_t length,
+                                        uint64_t salt) {
+  Node* node = &root_;
+  for (size_t first = 0; first < length && node != nullptr; first += kPageTokens) {
+    const auto block = tokens.subspan(first, kPageTokens);
+    node = find_child(*node, block, block_hash(block, salt));
+  }
+  return node;
+}
+
 size_t PrefixTree::extend(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
                           uint64_t salt) {
   const size_t length = sequence.length();
   const size_t end = std::min(tokens.size(), tokens_max);
-  Node* node = &root_;
-  for (size_t first = 0; first < length; first += kPageTokens) {
-    const auto block = tokens.subspan(first, kPageTokens);
-    node = find_child(*node, block, block_hash(block, salt));
-    if (node == nullptr) return length;
-  }
+  const Node* node = find_path(tokens, length, salt);
+  if (node == nullptr) return length;
   const auto rest = tokens.subspan(length, std::min(end - length, kPageTokens));
   const KvShape& shape = pool_.shape();
   // What is before the block is held: attach() has looked. A sliding group's first page may be
@@ -189,8 +198,8 @@ size_t PrefixTree::extend(std::span<const TokenId> tokens, size_t tokens_max, Se
   Node* best = nullptr;
   size_t most = 0;
   for (const auto& [hash, child] : node->children) {
-    const auto differs = std::mismatch(rest.begin(), rest.end(), child->tokens.begin());
-    const auto common = static_cast<size_t>(differs.first - rest.begin());
+    const auto common =
+        static_cast<size_t>(std::ranges::mismatch(rest, child->tokens).in1 - rest.begin());
     if (common <= most || hash != block_hash(child->tokens, salt)) continue;
     if (!usable(*child, common)) continue;
     best = child.get();
@@ -229,6 +238,28 @@ size_t PrefixTree::insert(std::span<const TokenId> tokens, size_t first, const S
   return blocks;
 }
 
+void PrefixTree::insert_part(std::span<const TokenId> tokens, const SequenceKv& sequence,
+                             uint64_t salt) {
+  const size_t whole = sequence.length() / kPageTokens * kPageTokens;
+  const auto part = tokens.subspan(whole, sequence.length() - whole);
+  if (part.size() < kPartTokensMin) return;
+  Node* node = find_path(tokens, whole, salt);
+  if (node == nullptr) return;
+  for (const auto& [hash, child] : node->children) {
+    if (std::ranges::mismatch(part, child->tokens).in1 != part.end()) continue;
+    if (hash != block_hash(child->tokens, salt)) continue;
+    touch(*child);
+    return;
+  }
+  Node& child = add_child(*node, part, block_hash(part, salt), {});
+  for (size_t g = 0; g < child.slabs.size(); ++g) {
+    const SlabId slab = sequence.slab(g, whole / kPageTokens);
+    if (slab == kNoSlab) continue;
+    pool_.retain(g, slab);
+    child.slabs[g] = slab;
+  }
+}
+
 size_t PrefixTree::slabs(size_t group) const {
   size_t count = 0;
   for (const Node* node : ages_) count += node->slabs[group] == kNoSlab ? 0 : 1;
@@ -237,7 +268,8 @@ size_t PrefixTree::slabs(size_t group) const {
 
 void PrefixTree::remove(Node& leaf, bool wait) {
   CHECK(leaf.children.empty());
-  if (store_ != nullptr) store_->put(leaf.key, leaf.tokens, pool_, leaf.slabs, wait);
+  const bool whole = leaf.tokens.size() == kPageTokens;
+  if (store_ != nullptr && whole) store_->put(leaf.key, leaf.tokens, pool_, leaf.slabs, wait);
   for (size_t g = 0; g < leaf.slabs.size(); ++g) {
     if (leaf.slabs[g] != kNoSlab) pool_.release(g, leaf.slabs[g]);
   }

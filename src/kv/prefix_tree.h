@@ -32,9 +32,9 @@ class PrefixTree {
   size_t attach(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
                 uint64_t salt = 0);
 
-  // Takes up, behind the whole blocks that attach() gave, what a known block has in common with
-  // `tokens` up to tokens_max; its slabs are copied when the sequence writes to them. Returns the
-  // sequence's length.
+  // Takes up, behind the whole blocks that attach() gave, what a known block or part of one has in
+  // common with `tokens` up to tokens_max; its slabs are copied when the sequence writes to them.
+  // Returns the sequence's length.
   size_t extend(std::span<const TokenId> tokens, size_t tokens_max, SequenceKv& sequence,
                 uint64_t salt = 0);
 
@@ -42,6 +42,10 @@ class PrefixTree {
   // an earlier call returned (0 at first). Returns the number of blocks now known.
   size_t insert(std::span<const TokenId> tokens, size_t first, const SequenceKv& sequence,
                 uint64_t salt = 0);
+
+  // Remembers the part of a block that a prompt ends with, behind whole ones that insert() knows:
+  // all tokens that `sequence` has stored. Only extend() finds it.
+  void insert_part(std::span<const TokenId> tokens, const SequenceKv& sequence, uint64_t salt = 0);
 
   // Gives back slabs of a group until `count` are free or nothing is left to give.
   void make_free(size_t group, size_t count);
@@ -63,7 +67,7 @@ class PrefixTree {
  private:
   struct Node {
     Node* parent = nullptr;
-    std::vector<TokenId> tokens;  // [64]
+    std::vector<TokenId> tokens;  // 64, or fewer of a part, which has no children
     uint64_t hash = 0;
     BlockKey key;               // where there is a store
     std::vector<SlabId> slabs;  // [groups]
@@ -71,6 +75,8 @@ class PrefixTree {
     std::list<Node*>::iterator age;  // in ages_
   };
 
+  // The node of the first `length` tokens, whole blocks; null where it is not known.
+  Node* find_path(std::span<const TokenId> tokens, size_t length, uint64_t salt);
   Node* find_child(Node& node, std::span<const TokenId> block, uint64_t hash);
   BlockKey key_below(const Node& node, std::span<const TokenId> block, uint64_t salt) const;
   Node& add_child(Node& node, std::span<const TokenId> block, uint64_t hash, const BlockKey& key);

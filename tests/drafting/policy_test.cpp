@@ -102,6 +102,26 @@ TEST(DraftPolicyTest, ASequenceIsJudgedByItsOwnGuesses) {
   }
 }
 
+// A draft model reads the prompt before it can guess.
+TEST(DraftPolicyTest, ReadsOnlyWhatTheAnswerGivesBack) {
+  DraftPolicy policy(64);
+  const GuessOdds odds;
+  EXPECT_TRUE(policy.worth_reading(32, 1, odds)) << "little is always read";
+  EXPECT_FALSE(policy.worth_reading(33, 1000, odds)) << "nothing is known of a step yet";
+  run(policy, 0.9, 0.05, 0.2, 500);
+  const double best = speed(0.9, best_length(0.9, 0.05, 0.2), 0.05, 0.2);
+  policy.observe_reading(1000, 50);  // of a plain step's time, 0.05 a token
+  for (int i = 0; i < 50; ++i) policy.observe_answer(200);
+  const double saved = 200 * (1 - 1 / best);  // steps, of an answer of the usual length
+  EXPECT_TRUE(policy.worth_reading(static_cast<size_t>(0.7 * saved / 0.05), 1000, odds));
+  EXPECT_FALSE(policy.worth_reading(static_cast<size_t>(1.3 * saved / 0.05), 1000, odds));
+  EXPECT_FALSE(policy.worth_reading(static_cast<size_t>(0.7 * saved / 0.05), 20, odds))
+      << "the answer ends soon";
+  DraftPolicy losing(64);
+  run(losing, 0.1, 0.2, 0.4, 500);
+  EXPECT_FALSE(losing.worth_reading(33, 1000, odds)) << "guesses lose";
+}
+
 TEST(DraftPolicyTest, LearnsWhatConfidenceMeans) {
   DraftPolicy policy(8);
   GuessOdds odds;

@@ -223,6 +223,36 @@ TEST(PrefixTree, PartOfABlockIsTakenUpAndCopiedBeforeItIsWritten) {
   EXPECT_EQ(tree.extend(tokens_of(128, 2), 127, none, 3), 0u);
 }
 
+TEST(PrefixTree, TheEndOfAPromptIsKnownBeforeItsBlockIsFull) {
+  PagePool pool = pool_of(16);
+  PrefixTree tree(pool);
+  const auto tokens = tokens_of(128, 1);
+  {
+    SequenceKv kv(pool);
+    append(kv, 100, 5);
+    tree.insert(tokens, 0, kv, 3);
+    tree.insert_part(tokens, kv, 3);
+    tree.insert_part(tokens, kv, 3);  // known
+    EXPECT_EQ(tree.blocks(), 2u);
+    append(kv, 28, 9);  // the answer goes on in a copy
+    tree.insert(tokens, 1, kv, 3);
+    EXPECT_EQ(tree.blocks(), 3u);
+  }
+  SequenceKv kv(pool);
+  EXPECT_EQ(tree.attach(tokens, 99, kv, 3), 64u) << "no whole block";
+  EXPECT_EQ(tree.extend(tokens, 99, kv, 3), 99u);
+  EXPECT_EQ(marked(kv, 0, 98), 5);
+  SequenceKv whole(pool);
+  EXPECT_EQ(tree.attach(tokens, 128, whole, 3), 128u);
+  EXPECT_EQ(marked(whole, 0, 127), 9);
+  SequenceKv little(pool);
+  append(little, 7, 1);
+  tree.insert_part(tokens_of(7, 5), little, 3);
+  EXPECT_EQ(tree.blocks(), 3u) << "so little is not worth a slab";
+  tree.clear();
+  EXPECT_EQ(tree.slabs(0), 0u);
+}
+
 TEST(PrefixTree, APartWhoseWindowIsGoneIsNotTakenUp) {
   PagePool pool = pool_of(16);
   PrefixTree tree(pool);
