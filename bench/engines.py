@@ -1,4 +1,4 @@
-"""What the benchmarks here share: the files of models, and servers that run for a while."""
+"""What the benchmarks here share: the files of models, servers that run for a while, a plot."""
 
 import json
 import os
@@ -69,3 +69,36 @@ class Server:
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=3600) as answer:
             return json.load(answer)
+
+
+COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#6b46c1", "#b7791f", "#2b6cb0", "#97266d", "#4a5568")
+
+
+def line_plot(title, x_name, lines, decimals=0):
+    """An SVG of lines {name: [(x, y), ..]} with their names above; both axes begin at zero."""
+    most_x = max(x for line in lines.values() for x, _ in line) or 1
+    most_y = max(y for line in lines.values() for _, y in line) or 1
+    width, height, left, top, bottom = 640, 360, 60, 60, 50
+
+    def place(x, y):
+        return (left + (width - left - 20) * x / most_x,
+                height - bottom - (height - bottom - top) * y / most_y)
+
+    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+           f'font-family="sans-serif" font-size="12">',
+           f'<rect width="{width}" height="{height}" fill="white"/>',
+           f'<text x="{left}" y="20" font-size="14">{title}</text>',
+           f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{x_name}</text>']
+    for i in range(5):
+        x, y = place(most_x * i / 4, most_y * i / 4)
+        svg.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 20}" y2="{y:.1f}" '
+                   f'stroke="#ddd"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
+                   f'{most_y * i / 4:.{decimals}f}</text><text x="{x:.1f}" y="{height - 30}" '
+                   f'text-anchor="middle">{most_x * i / 4:.{decimals}f}</text>')
+    name_at = left
+    for (name, line), colour in zip(lines.items(), COLOURS):
+        where = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in line)
+        svg.append(f'<polyline fill="none" stroke-width="2" stroke="{colour}" points="{where}"/>'
+                   f'<text x="{name_at}" y="{top - 14}" fill="{colour}">{name}</text>')
+        name_at += 16 + 6.5 * len(name)
+    return "\n".join(svg) + "\n</svg>\n"

@@ -33,7 +33,7 @@ import statistics
 import subprocess
 import sys
 
-from engines import ROOT, model_path
+from engines import ROOT, line_plot, model_path
 
 PEER_PACKAGE = "llama-cpp-python"
 PEER_FLAGS = "-fno-tree-dse -fno-dse -fno-tree-sra -fno-tree-forwprop"
@@ -273,41 +273,14 @@ def table_lines(model, runs):
     return lines, medians
 
 
-COLOURS = ("#0b6e4f", "#c8553d", "#3d5a80", "#6b46c1", "#b7791f", "#2b6cb0", "#97266d", "#4a5568")
-
-
-def plot_svg(title, medians):
-    """Decode speed over depth, one line an engine; both axes from zero."""
-    points = {}
+def decode_lines(medians):
+    """Of each engine, its decode speed over the depth."""
+    lines = {}
     for (depth, kind), speeds in sorted(medians.items()):
         if kind == "decode":
             for engine, speed in speeds.items():
-                points.setdefault(engine, []).append((depth, speed))
-    deepest = max(d for line in points.values() for d, _ in line) or 1
-    fastest = max(s for line in points.values() for _, s in line)
-    width, height, left, top, bottom = 640, 360, 60, 40, 50
-    def place(depth, speed):
-        x = left + (width - left - 20) * depth / deepest
-        return x, height - bottom - (height - bottom - top) * speed / fastest
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-           f'font-family="sans-serif" font-size="12">',
-           f'<rect width="{width}" height="{height}" fill="white"/>',
-           f'<text x="{left}" y="20" font-size="14">{title}: decode, tokens per second over depth'
-           f'</text>']
-    for i in range(5):
-        x, y = place(deepest * i / 4, fastest * i / 4)
-        svg.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 20}" y2="{y:.1f}" '
-                   f'stroke="#ddd"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
-                   f'{fastest * i / 4:.0f}</text><text x="{x:.1f}" y="{height - 28}" '
-                   f'text-anchor="middle">{deepest * i // 4}</text>')
-    for (engine, line), colour in zip(points.items(), COLOURS):
-        where = [place(d, s) for d, s in line]
-        svg.append('<polyline fill="none" stroke-width="2" stroke="' + colour + '" points="' +
-                   " ".join(f"{x:.1f},{y:.1f}" for x, y in where) + '"/>')
-        x, y = where[-1]
-        svg.append(f'<text x="{x:.1f}" y="{y - 6:.1f}" text-anchor="end" fill="{colour}">{engine}'
-                   f'</text>')
-    return "\n".join(svg) + "\n</svg>\n"
+                lines.setdefault(engine, []).append((depth, speed))
+    return lines
 
 
 def main():
@@ -380,7 +353,8 @@ def main():
             f.write("\n".join(lines) + "\n" + footer)
     if args.plot:
         with open(args.plot, "w", encoding="utf-8") as f:
-            f.write(plot_svg(os.path.basename(name), medians))
+            f.write(line_plot(f"{os.path.basename(name)}: decode, tokens per second",
+                              "tokens in the cache", decode_lines(medians)))
 
 
 if __name__ == "__main__":

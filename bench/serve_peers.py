@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 
-from engines import ROOT, Server, model_path
+from engines import ROOT, Server, line_plot, model_path
 
 
 def commands(args, model):
@@ -65,33 +65,6 @@ def cell(values, form):
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
-def plot_svg(title, points):
-    """Goodput over the rate of requests, a line for each server; both axes from zero."""
-    most_x = max(x for line in points.values() for x, _ in line)
-    most_y = max(max(y for line in points.values() for _, y in line), 1e-9)
-    width, height, left, top, bottom = 640, 360, 60, 40, 50
-    def place(x, y):
-        return (left + (width - left - 20) * x / most_x,
-                height - bottom - (height - bottom - top) * y / most_y)
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-           f'font-family="sans-serif" font-size="12">',
-           f'<rect width="{width}" height="{height}" fill="white"/>',
-           f'<text x="{left}" y="20" font-size="14">{title}</text>',
-           f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">requests a second</text>']
-    for i in range(5):
-        x, y = place(most_x * i / 4, most_y * i / 4)
-        svg.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 20}" y2="{y:.1f}" '
-                   f'stroke="#ddd"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
-                   f'{most_y * i / 4:.2f}</text><text x="{x:.1f}" y="{height - 30}" '
-                   f'text-anchor="middle">{most_x * i / 4:.2f}</text>')
-    colours = ("#0b6e4f", "#c8553d", "#3d5a80", "#6b46c1")
-    for i, ((name, line), colour) in enumerate(zip(points.items(), colours)):
-        where = " ".join("{:.1f},{:.1f}".format(*place(*p)) for p in line)
-        svg.append(f'<polyline fill="none" stroke-width="2" stroke="{colour}" points="{where}"/>'
-                   f'<text x="{left + 10 + 120 * i}" y="{top - 4}" fill="{colour}">{name}</text>')
-    return "\n".join(svg) + "\n</svg>\n"
-
-
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     ap.add_argument("-m", "--model", default="smollm2-135m", help="a catalog name or a GGUF file")
@@ -132,8 +105,8 @@ def main():
             points[name].append((offered, within))
     if args.plot:
         with open(args.plot, "w", encoding="utf-8") as file:
-            file.write(plot_svg(f"{os.path.basename(args.model)}: requests a second answered within"
-                                " limits", points))
+            file.write(line_plot(f"{os.path.basename(args.model)}: requests a second answered "
+                                 "within limits", "requests a second", points, 2))
 
 
 if __name__ == "__main__":
