@@ -14,7 +14,7 @@
 //
 // What a query at position t reads as codes is a function of the page alone: the first page and
 // the pages t / 64 and t / 64 - 1 are exact, all between them are codes. A page is coded when its
-// last token is stored, so that a token taken back never leaves a trace.
+// last token is stored: a token taken back leaves no trace.
 
 #include <array>
 #include <cstddef>
@@ -77,10 +77,9 @@ struct KvCoderOptions {
   std::vector<KeyConditioning> conditioning;
 };
 
-// The key of a token of an exact page (kernels.h): out [size], of `width` dims in the page.
+// The key or value of a token of an exact page (kernels.h), which has `width` dims: out [size].
 void load_exact_key(const uint8_t* keys, KvFormat format, size_t token, size_t size, size_t width,
                     float* out);
-// The same of a value; values [where they begin in the page].
 void load_exact_value(const uint8_t* values, KvFormat format, size_t token, size_t size,
                       size_t width, float* out);
 
@@ -125,14 +124,12 @@ class KvCoder {
   void query_for_page(size_t layer, size_t kv_head, const float* prepared, size_t page,
                       float* out) const;
 
-  // The same for integer attention. Bytes and sums of a prepared query; bytes: [2][width()], high
-  // and low; sums: [2]. Returns the scale.
+  // The same in integers: bytes [2][width()], high and low; sums [2]. Returns the scale.
   float query_bytes(size_t layer, size_t kv_head, const float* prepared, int8_t* bytes,
                     int32_t* sums) const;
   // Whether codes are fine enough for the low bytes to matter.
   bool two_halves() const { return options_.choice.keys->bits == 8; }
-  // What joins the scores: whether anything does, and how (CodedAttendArgs has the rest). A
-  // prepared query has its terms from terms_offset() on.
+  // What joins the scores (CodedAttendArgs): a prepared query has it from terms_offset() on.
   bool has_terms() const { return extra_ > 0; }
   PositionTerm position_term(size_t layer, size_t kv_head) const;
   size_t terms_offset() const { return width_; }

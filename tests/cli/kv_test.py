@@ -113,13 +113,13 @@ class Comparisons(ProgramTest):
         self.assertEqual(len(table.text.splitlines()), 5)
         self.assert_failed(self.kvikk(*arguments, "--kv", "what"), 2, "'what'")
 
-
     def test_caches_that_drop_tokens(self):
         text = self.path("book.txt", self.TEXT)
-        result = self.kvikk("eval", "kv", "-m", self.tiny, "--text", text, "--ctx", 400, "--needles",
-                            2, "--depth", 320, "--kv", "streaming,snapkv,pyramidkv", "--json")
+        result = self.kvikk("eval", "kv", "-m", self.tiny, "--text", text, "--ctx", 400,
+                            "--needles", 2, "--depth", 320, "--json",
+                            "--kv", "streaming,snapkv,pyramidkv")
         self.assertEqual(result.code, 0, result.error)
-        exact, *rows = result.json["results"]
+        _, *rows = result.json["results"]
         self.assertEqual([r["kv"] for r in rows], ["streaming", "snapkv", "pyramidkv"])
         for r in rows:
             self.assertEqual(r["compression"], 4)
